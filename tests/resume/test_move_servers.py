@@ -14,7 +14,7 @@ from tests.support.flow import paused_at, pauses, wait_until
 from tests.support.moving import ALL, begin, quick
 from tests.support.pairs import Pair
 from tests.support.private_server import kill, private_server
-from vreplication.mysql.session import Session
+from vreplication.mysql.session import Session, SqlError, connect
 from vreplication.state import moves
 from vreplication.state.moves import Side
 
@@ -29,13 +29,13 @@ OPTIONS = {"log-bin-trust-function-creators": "ON", "sync-binlog": 1, "innodb-fl
 
 
 @pytest.fixture(scope="module")
-def frail() -> Iterator[Pair]:
-    """Two servers that may be killed; as durable as they come."""
+def frail(request: pytest.FixtureRequest) -> Iterator[Pair]:
+    """Two servers that may be killed; as durable as they come. To MariaDB unless it is asked for otherwise."""
+    gtids = {"mysql": {"gtid-mode": "ON", "enforce-gtid-consistency": "ON"}, "mariadb": {}}
+    source, target = getattr(request, "param", ("mysql", "mariadb"))
     with (
-        private_server(
-            "mysql", {**OPTIONS, "server-id": 201, "gtid-mode": "ON", "enforce-gtid-consistency": "ON"}
-        ) as one,
-        private_server("mariadb", {**OPTIONS, "server-id": 202}) as other,
+        private_server(source, {**OPTIONS, "server-id": 201, **gtids[source]}) as one,
+        private_server(target, {**OPTIONS, "server-id": 202, **gtids[target]}) as other,
     ):
         yield Pair(source=create_database(one), target=create_database(other))
 
@@ -70,3 +70,34 @@ def test_a_server_that_is_killed_and_comes_back(frail: Pair, point: str, victim:
     assert frail.target.admin.rows("SELECT id, n, v FROM t ORDER BY id") == expected
     move.ask(moves.COMPLETE)
     assert move.result(180).event == "complete", move.said
+
+
+@pytest.mark.parametrize("frail", [("mysql", "mariadb"), ("mariadb", "mysql")], indirect=True, ids="-".join)
+@pytest.mark.parametrize("deny", ["fail", "wait"])
+@pytest.mark.parametrize("point", ["switch.denied", "switch.compared"])
+def test_a_source_is_open_while_the_target_is_away(frail: Pair, point: str, deny: str, pauses: Path) -> None:
+    """Nothing was decided. Its writes were denied until the target came back, however long that took."""
+    admin = frail.source.reconnect()
+    admin.execute_raw("DROP TABLE IF EXISTS t")
+    frail.target.reconnect().execute_raw("DROP TABLE IF EXISTS t")
+    admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, n INT NOT NULL) COLLATE utf8mb4_general_ci")
+    admin.execute_raw("INSERT INTO t VALUES (1,1),(2,2)")
+    with paused_at(pauses, point):
+        move = begin(frail, "t", deny=deny)
+        wait_until(lambda: (pauses / f"{point}.reached").exists(), f"nobody reached {point}: {move.said}")
+        kill(frail.target.server)
+    with connect(frail.source.app_url) as app:
+        wait_until(lambda: _writes(app), "writes are denied while the target is away", 30)
+    frail.target.server.restart()
+    frail.target.reconnect()
+    move.wait_serving(Side.TARGET, 2, 180)
+    assert frail.target.admin.rows("SELECT id, n FROM t ORDER BY id") == [(1, 1), (2, 2), (3, 3)]
+    move.ask(moves.COMPLETE)
+    assert move.result(180).event == "complete", move.said
+
+
+def _writes(app: Session) -> bool:
+    try:
+        return app.execute("INSERT INTO t VALUES (3,3)") == 1
+    except SqlError:
+        return False

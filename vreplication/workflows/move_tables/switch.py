@@ -40,7 +40,7 @@ from vreplication.mysql import replica as replicas
 from vreplication.mysql.ends import Ends
 from vreplication.mysql.quoting import qualified
 from vreplication.mysql.server import is_mariadb
-from vreplication.mysql.session import Session, SqlError, connect
+from vreplication.mysql.session import ConnectionLost, Session, SqlError, connect
 from vreplication.pausepoints import reach
 from vreplication.phases import Phase
 from vreplication.schema.introspect import exists
@@ -209,6 +209,7 @@ class _Trial:
     lockers: list[int] = field(default_factory=list)
     denied: deny.Denied | None = None
     watchdog: Watchdog | None = None
+    is_deciding: bool = False
     began: float = 0.0
 
     def run(self) -> None:
@@ -241,14 +242,24 @@ class _Trial:
         try:
             yield
         except Exception:
-            driver = self.work.driver
             with contextlib.suppress(VReplicationError):
-                # Read once more: a decision whose answer was lost stands, and behind it nothing is undone.
-                if self.denied and moves.load(driver.session, driver.workflow).decision is Decision.DENYING:
-                    moves.decide(driver.session, driver.lease, Decision.ABORTING)
-                    deny.allow(locker, serving_tables(self.work), workflow=driver.workflow)
+                if self.denied and self._is_to_be_opened():
+                    deny.allow(locker, self.denied.tables, workflow=self.work.driver.workflow)
                     self._release()
             raise
+
+    def _is_to_be_opened(self) -> bool:
+        """Read once more: a decision whose answer was lost stands, and behind it nothing is undone."""
+        driver = self.work.driver
+        try:
+            if moves.load(driver.session, driver.workflow).decision is not Decision.DENYING:
+                return False
+            moves.decide(driver.session, driver.lease, Decision.ABORTING)
+        except (ConnectionLost, Ambiguous):
+            # Home is away, and may stay so. What was not asked of it is not decided; who takes over ends the locker
+            # before anything else, and does all of this again by the row.
+            return not self.is_deciding
+        return True
 
     def _release(self) -> None:
         if self.denied:
@@ -419,6 +430,7 @@ class _Trial:
         if self.watchdog is None or not self.watchdog.disarm():
             raise self._too_long()
         reach("switch.deciding")
+        self.is_deciding = True
         moves.decide(ends.home, work.driver.lease, Decision.DECIDED, until=until, **{column: start})
 
     @contextlib.contextmanager
