@@ -425,16 +425,22 @@ def why_closed(work: Work, is_asked: Callable[[], bool]) -> list[Reason]:
     """Everything that holds the switch back now; what is not known is a reason."""
     driver = work.driver
     session, workflow = driver.session, driver.workflow
-    found = [*_asked_reasons(work, is_asked), *catch_up_reasons(session, workflow)]
-    if workflows.load(session, workflow).is_paused:
-        found.append(
-            Reason(code="paused", sentence=f"The workflow is paused; `vreplication resume {workflow}` goes on.")
-        )
+    found = [*unwanted(work, is_asked), *catch_up_reasons(session, workflow)]
     if not all(ledger.left(session, id).is_nothing for id in driver.table_ids(work.number)):
         found.append(Reason(code="not_matched", sentence="The copy is not complete."))
     elif not found and not is_verified(work):
         found.append(Reason(code="not_verified", sentence="The tables have to be verified."))
     return [*found, *left_behind.at_the_gate(driver, work.spec, work.number, work.look)]
+
+
+def unwanted(work: Work, is_asked: Callable[[], bool]) -> list[Reason]:
+    """What an operator has asked for, or not, that holds the switch back."""
+    found, workflow = _asked_reasons(work, is_asked), work.driver.workflow
+    if workflows.load(work.driver.session, workflow).is_paused:
+        found.append(
+            Reason(code="paused", sentence=f"The workflow is paused; `vreplication resume {workflow}` goes on.")
+        )
+    return found
 
 
 def _asked_reasons(work: Work, is_asked: Callable[[], bool]) -> list[Reason]:

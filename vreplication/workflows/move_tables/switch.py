@@ -71,27 +71,37 @@ _COMMIT_SECONDS = 4
 
 def switch(work: Work, is_asked: Callable[[], bool]) -> None:
     """Hold at the gate and try until the other side serves. Raises BadValue when rows keep differing."""
-    attempt = 0
+    attempt = mismatches = 0
     while True:
         steps.hold_at_gate(work, is_asked)
         attempt += 1
         try:
             # Before anybody waits: LOCK TABLES does not wait for such a backup, and CREATE TRIGGER under it does
             # (measured).
-            if _is_ddl_free(work) and _try(work, attempt):
+            if _is_ddl_free(work) and _try(work, attempt, is_asked):
                 return
         except Mismatch as error:
+            mismatches += 1
             work.driver.notify(f"{error}; comparing them again")
-            if attempt > _MISMATCHES:
+            if mismatches > _MISMATCHES:
                 raise BadValue(f"The two sides keep differing: {error}") from None
         pause = CUTOVER_RETRY_SECONDS[min(attempt, len(CUTOVER_RETRY_SECONDS)) - 1]
         work.driver.wait(pause)
 
 
-def _try(work: Work, attempt: int) -> bool:
+def _try(work: Work, attempt: int, is_asked: Callable[[], bool]) -> bool:
     job = work.load()
     prepare_next(work)
-    return steps.until_small(work, job) and _may_deny(work) and _is_whole(work) and _attempt(work, job, attempt)
+    is_ready = steps.until_small(work, job) and _may_deny(work) and _is_whole(work) and _is_wanted(work, is_asked)
+    return is_ready and _attempt(work, job, attempt, is_asked)
+
+
+def _is_wanted(work: Work, is_asked: Callable[[], bool]) -> bool:
+    """Asked anew: to come here from the gate may have taken long."""
+    reasons = steps.unwanted(work, is_asked)
+    if reasons:
+        work.driver.hold(reasons)
+    return not reasons
 
 
 def _may_deny(work: Work) -> bool:
@@ -144,7 +154,7 @@ def prepare_next(work: Work) -> None:
         source_marks.install(ends.home)
 
 
-def _attempt(work: Work, job: StreamJob, attempt: int) -> bool:
+def _attempt(work: Work, job: StreamJob, attempt: int, is_asked: Callable[[], bool]) -> bool:
     """One attempt. False: given up, and everything is as before. Raises Mismatch likewise."""
     driver = work.driver
     driver.move(Phase.CUTTING_OVER)
@@ -154,7 +164,7 @@ def _attempt(work: Work, job: StreamJob, attempt: int) -> bool:
     # W1: whoever comes after a crash drops triggers only where this row says that there may be some.
     moves.decide(driver.session, driver.lease, Decision.DENYING)
     reach("switch.denying")
-    trial = _Trial(work=work, job=job, identities=identities(work))
+    trial = _Trial(work=work, job=job, identities=identities(work), is_asked=is_asked)
     try:
         # Forgotten by a home that crashes, triggers would deny writes with no process to drop them.
         moves.make_durable(driver.session)
@@ -205,6 +215,7 @@ class _Trial:
     work: Work
     job: StreamJob
     identities: dict[str, str | None]
+    is_asked: Callable[[], bool]
     used: list[str] = field(default_factory=list)
     lockers: list[int] = field(default_factory=list)
     denied: deny.Denied | None = None
@@ -399,6 +410,8 @@ class _Trial:
             _move_aside(ends.home, moves.load(ends.home, work.driver.workflow))
             _check_names_free(ends.home, work.driver.workflow)
         _check_left_behind(work)
+        if reasons := steps.unwanted(work, self.is_asked):
+            raise Transient(reasons[0].sentence)
         self._keep_rows(ends)
         # W6: while the other side is closed, so nothing that the application writes there stands before it. Noted
         # later, its first writes would be missing on the way back.

@@ -1,0 +1,97 @@
+"""What comes to a move between the last look at its gate and the decision of the switch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.flow import let_go, paused_at, pauses, wait_reached, wait_until
+from tests.support.moving import Move, begin, quick
+from tests.support.pairs import Pair, _pair_servers, pair
+from vreplication.engine import recheck
+from vreplication.engine.recheck import Mismatch
+from vreplication.errors import Transient
+from vreplication.mysql.session import connect
+from vreplication.progress import snapshot
+from vreplication.state import moves, workflows
+from vreplication.state.moves import Side
+from vreplication.workflows import operate
+from vreplication.workflows.move_tables import switch
+
+__all__ = ["_pair_servers", "pair", "pauses", "quick"]
+
+pytestmark = [
+    pytest.mark.usefixtures("quick"),
+    pytest.mark.parametrize("pair", ["mysql-mariadb", "mariadb-mysql"], indirect=True),
+]
+
+
+@pytest.fixture(autouse=True)
+def _filled(pair: Pair) -> None:
+    pair.source.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, n INT) COLLATE utf8mb4_general_ci")
+    pair.source.admin.execute_raw("INSERT INTO t VALUES (1,1),(2,2)")
+
+
+def waits_for(move: Move) -> str:
+    found = snapshot.find(move.pair.target.admin, move.workflow)
+    return (found and found.waiting_for) or ""
+
+
+@pytest.mark.parametrize("point", ["workflow.gate_open", "switch.compared"])
+def test_a_pause_holds_the_switch(pair: Pair, pauses: Path, point: str) -> None:
+    """It was answered, and the tables were switched all the same."""
+    with paused_at(pauses, point):
+        move = begin(pair, "t")
+        wait_reached(pauses, point, move)
+        operate.pause(pair.target.url, move.workflow, "ann")
+        let_go(pauses, point)
+        wait_until(lambda: "paused" in waits_for(move), f"it does not say that it is paused: {move.said}")
+    found = move.state()
+    assert found is not None
+    assert found.serving is Side.SOURCE
+    with connect(pair.source.app_url) as app:
+        wait_until(lambda: move.state().decision is moves.Decision.RUNNING, "it is not given up")  # type: ignore[union-attr]
+        app.execute_raw("INSERT INTO t VALUES (3,3)")
+    workflows.set_paused(pair.target.admin, move.workflow, False)
+    move.wait_serving(Side.TARGET, 2)
+    move.stop.set()
+    move.result()
+
+
+def test_who_completes_in_the_place_of_a_way_back_is_not_switched_back(pair: Pair, pauses: Path) -> None:
+    move = begin(pair, "t")
+    move.wait_serving(Side.TARGET, 2)
+    with paused_at(pauses, "switch.compared"):
+        move.ask(moves.REVERSE)
+        wait_reached(pauses, "switch.compared", move)
+        move.ask(moves.COMPLETE)
+    assert move.result().event == "complete", move.said
+    with connect(pair.target.app_url) as app:
+        app.execute_raw("INSERT INTO t VALUES (3,3)")
+
+
+def test_attempts_that_were_blocked_are_not_counted_as_differences(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the first row that differed under the lock, behind a few of those, it failed as if rows kept differing."""
+    monkeypatch.setattr(switch, "_MISMATCHES", 1)
+    monkeypatch.setattr(switch, "CUTOVER_RETRY_SECONDS", (0.1,))
+    monkeypatch.setattr(
+        recheck, "compare_locked", failing(Transient("blocked"), Transient("blocked"), Mismatch("differ"))
+    )
+    move = begin(pair, "t")
+    move.wait_serving(Side.TARGET, 2)
+    move.stop.set()
+    move.result()
+
+
+def failing(*errors: Exception) -> Callable[..., int]:
+    """With these first, then as ever."""
+    left, compare = list(errors), recheck.compare_locked
+
+    def compared(*given: object, **more: object) -> int:
+        if left:
+            raise left.pop(0)
+        return compare(*given, **more)  # type: ignore[arg-type]
+
+    return compared
