@@ -14,6 +14,7 @@ from vreplication.engine import throttling
 from vreplication.errors import Refused, Terminal
 from vreplication.mysql.session import ConnectionLost, SqlError
 from vreplication.planning.spec import Spec, make_spec
+from vreplication.progress import metrics
 from vreplication.throttle.reasons import below, beyond, over_load, parse_load, parse_places, parse_size, strictest
 
 
@@ -32,6 +33,7 @@ from vreplication.throttle.reasons import below, beyond, over_load, parse_load, 
         ({"throttle_query": "DELETE FROM t"}, "it is no query"),
         ({"lag_replicas": "host:0"}, "write it as host:3306"),
         ({"lag_replicas": "a,,b"}, "write it as host:3306"),
+        ({"lag_replicas": "2001:db8::10"}, "an IPv6 address as"),
         ({"lag_replicas": "mysql://ann:secret@a"}, "it holds a login, which would be stored and shown"),
         ({"throttle_http": "ftp://host/x"}, "no http:// or https://"),
         ({"throttle_http": "http://ann:secret@host/x"}, "user or a password"),
@@ -50,6 +52,13 @@ def test_limits_and_places_are_read() -> None:
     assert parse_load("Threads_running=25, Uptime=1e9") == {"Threads_running": 25, "Uptime": 1e9}
     assert [parse_size(text) for text in ("512M", "20g", "1.5TiB")] == [512 << 20, 20 << 30, 3 << 39]
     assert parse_places("a, b:3307,[::1]:3308,[::2]") == [("a", 3306), ("b", 3307), ("::1", 3308), ("::2", 3306)]
+
+
+def test_two_servers_over_one_limit_are_one_series() -> None:
+    """A series may have one sample only; of a move both servers may be over --max-load."""
+    found = over_load("max-load", {"A": 10}, {"a": 30}) + over_load("max-load", {"A": 10}, {"a": 20})
+    seen: Any = SimpleNamespace(throttle_reasons=[each.as_json() for each in found])
+    assert [sample.value for sample in metrics._figures({}, seen)] == [30, 10]
 
 
 def test_the_one_that_is_furthest_beyond_its_limit_is_named() -> None:

@@ -25,7 +25,7 @@ from vreplication.state import layout, lease, workflows
 CONTENT_TYPE = text_format.CONTENT_TYPE_PLAIN_0_0_4
 OVER_SECONDS = 3600.0
 _FEED = "changefeed"
-_PREFIX, _TOTAL = "vreplication_", "_total"
+_PREFIX = "vreplication_"
 _MICROS = 1e6
 _HELD = frozenset({Phase.COPYING, Phase.VERIFYING})
 _AT_GATE = frozenset({Phase.WAITING, Phase.CUTTING_OVER})
@@ -188,9 +188,13 @@ def _why_held(seen: Snapshot) -> str:
 
 def _figures(labels: dict[str, str], seen: Snapshot) -> Iterator[Sample]:
     """Of all that holds the copy back, not of the strictest alone."""
+    told: set[tuple[str, ...]] = set()
     for each in seen.throttle_reasons or ():
         about = {"by": str(each["code"]), "what": str(each["what"] or ""), "unit": str(each["unit"] or "")}
-        yield from _known({"throttle_value": each["value"], "throttle_limit": each["limit"]}, labels | about)
+        # Both servers of a move may be over one limit, and a series may have one sample only: the one further beyond.
+        if (series := tuple(about.values())) not in told:
+            told.add(series)
+            yield from _known({"throttle_value": each["value"], "throttle_limit": each["limit"]}, labels | about)
 
 
 def _of_feed(labels: dict[str, str], one: Fed, *, is_paused: bool) -> Iterator[Sample]:

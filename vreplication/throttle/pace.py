@@ -2,11 +2,11 @@
 
 A probe is a commit of one row, four a second. The quickest tenth of them, over the last minute, says what a commit
 takes without us (the base, as TCP Vegas takes it: Brakmo and Peterson, 1995): before the copy begins our own start is
-what slows them down. While we work their mean may be `factor` times as long. Beyond that the pace falls in proportion,
-below it rises again: a little each second (additive increase, multiplicative decrease: Chiu and Jain, 1989). Well below
-the pace that was too much last time it rises by the room that is left (as TCP below its threshold: Jacobson, 1988), so
-that a stumble of the server does not cost half a minute. Where nobody else writes nobody waits, and we work as hard as
-we may.
+what slows them down. While we work their mean may be `factor` times as long. Beyond that the pace falls, by the root
+of how far it is beyond and by half at the most; below it rises again: a little each second (additive increase,
+multiplicative decrease: Chiu and Jain, 1989). Well below the pace that was too much last time it rises by the room
+that is left (as TCP below its threshold: Jacobson, 1988), so that a stumble of the server does not cost half a minute.
+Where nobody else writes nobody waits, and we work as hard as we may.
 
 What must stay true: pure, the clock is handed in; the pace is never 0, so that a workflow always gets on; latency that
 stays although we hardly work is not ours, and becomes the base.

@@ -132,7 +132,9 @@ def _place(text: str) -> tuple[str, int]:
     # An address in brackets that ends the text has colons of its own, and no port.
     host, colon, port = text.rpartition(":") if not text.endswith("]") else (text, "", "")
     host, port = (host, port) if colon else (text, "3306")
+    # Without brackets the last part of an address would be taken for the port.
+    is_open = ":" in host and not host.startswith("[")
     host = host.removeprefix("[").removesuffix("]")
-    if not _HOST.fullmatch(host) or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ValueError(f"{text!r} is no replica: write it as host:3306")
+    if is_open or not _HOST.fullmatch(host) or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ValueError(f"{text!r} is no replica: write it as host:3306, an IPv6 address as [::1]:3306")
     return host, int(port)
