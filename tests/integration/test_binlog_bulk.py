@@ -49,6 +49,21 @@ def test_compressed_events(database: Database, source: Watch) -> None:
     assert found[-1].end == here(database)
 
 
+def test_compressed_rows_count_with_their_whole_text(database: Database, app: Session) -> None:
+    """Else a part would hold a thousand times what memory was given for it."""
+    run(app, "CREATE TABLE t (id INT PRIMARY KEY, v LONGTEXT)")
+    source, start = watch(database, "t"), here(database)
+    with setting(database, *COMPRESSION[database.server.flavor]), connect(database.app_url) as session:
+        run(session, "BEGIN")
+        for number in range(8):
+            run(session, f"INSERT INTO t VALUES ({number},REPEAT('x',1000000))")
+        run(session, "UPDATE t SET v=REPEAT('y',1000000) WHERE id < 2", "DELETE FROM t WHERE id > 5", "COMMIT")
+    found = groups(database, start, source, part_bytes=3_000_000)
+    assert [len(part.items) for part in found if len(part.items) > 2] == []
+    for part in found:
+        assert part.nbytes >= sum(len(effect.values or "") for effect in changes([part]))
+
+
 @pytest.mark.only_on("mysql")
 def test_one_session_may_compress(database: Database, app: Session, source: Watch) -> None:
     """No global setting tells of it."""

@@ -18,7 +18,7 @@ from vreplication.errors import SourceChanged
 _ROW_BYTES = 300
 """What a row costs in memory besides its text."""
 _TEXT_FACTOR = 2
-"""Bytes of text for a byte of the log, at most: hexadecimal."""
+"""Bytes of text for a byte of the log (uncompressed), at most: hexadecimal."""
 
 
 class OpenGroup:
@@ -59,18 +59,21 @@ class OpenGroup:
         self.keep: int | None = None
         self.savepoints: dict[str, int] = {}
 
-    def add_rows(self, decode: Callable[[int, bytes, Add], None], kind: int, body: bytes) -> None:
-        """Take the items that `decode` gives from a row event; none of them where it raises."""
+    def add_rows(self, decode: Callable[[int, bytes, Add], int], kind: int, body: bytes) -> None:
+        """Take the items that `decode` gives from a row event; none of them where it raises.
+
+        decode: returns how many bytes of the log they were made of, uncompressed.
+        """
         items = self.items
         before = len(items)
         try:
-            decode(kind, body, items.append)
+            nbytes = decode(kind, body, items.append)
         except BaseException:
             # The event may be left out for one follower and the transaction go on for the others: none of its rows may
             # stay behind.
             del items[before:]
             raise
-        self.nbytes += _TEXT_FACTOR * len(body) + _ROW_BYTES * (len(items) - before)
+        self.nbytes += _TEXT_FACTOR * nbytes + _ROW_BYTES * (len(items) - before)
 
     def is_large(self) -> bool:
         return self.nbytes > self.part_bytes

@@ -54,8 +54,8 @@ class Decoder:
         self._known: dict[int, tuple[bytes, Decode]] = {}
         """By kind of event: what stands before its images, once that has been checked, and what reads them."""
 
-    def decode(self, kind: int, body: bytes, add: Add) -> None:
-        """Hand the items of a row event to `add`. Raises SourceChanged."""
+    def decode(self, kind: int, body: bytes, add: Add) -> int:
+        """Hand the items of a row event to `add`; returns how many bytes they were made of. Raises SourceChanged."""
         try:
             at, read = self._begin(kind, body)
             if kind in _COMPRESSED:
@@ -67,6 +67,8 @@ class Decoder:
         # Read by another layout a row may look right: that it ends elsewhere is what gives it away.
         if end != len(body):
             raise SourceChanged(f"A row event of {self._name} does not end where its last row ends.")
+        # The event itself may be a thousandth of that: MariaDB compresses rows one event at a time.
+        return end
 
     def _begin(self, kind: int, body: bytes) -> tuple[int, Decode]:
         """Where the images begin, and what reads them."""
