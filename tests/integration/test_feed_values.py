@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import struct
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from sandbox.databases import Database
 from tests.integration import test_binlog_types as types
 from tests.support import feeds
+from vreplication.binlog.values import float_text
 from vreplication.errors import SourceChanged
 from vreplication.feed.catalog import Filter
 from vreplication.feed.dispatch import Weights
@@ -113,6 +116,27 @@ def test_json_is_what_the_server_shows(database: Database) -> None:
         "NULL",
     ]
     _check(database, "a JSON", rows)
+
+
+@pytest.mark.only_on("mysql")
+def test_json_numbers_are_laid_out_as_the_server_does_it(database: Database) -> None:
+    """Where a point becomes an exponent, and how that is written: a snapshot's rows have the server's own text."""
+    drawn = random.Random(7)
+    powers = [float(f"1e{exponent}") for exponent in range(-330, 309)]
+    numbers = [
+        0.0,
+        123456789012345680000.0,
+        4026207469410758.5,
+        1e15 - 0.125,
+        *powers,
+        *(2.0**n for n in range(-1074, 1024)),
+    ]
+    numbers += [drawn.uniform(1, 10) * power for power in powers[300:360] for _ in range(9)]
+    numbers += [float(drawn.randrange(10**digits)) for digits in range(1, 24) for _ in range(9)]
+    numbers += [struct.unpack("<d", drawn.randbytes(7) + bytes([drawn.randrange(127)]))[0] for _ in range(1000)]
+    texts = [f"{sign}{float_text(number)}" for number in numbers for sign in ("", "-")]
+    parts = [texts[at : at + 500] for at in range(0, len(texts), 500)]
+    _check(database, "a JSON", [*(f"JSON_ARRAY({','.join(part)})" for part in parts), *(f"'{t}'" for t in texts[:40])])
 
 
 @pytest.mark.only_on("mariadb")
