@@ -119,6 +119,13 @@ def test_json_is_what_the_server_shows(database: Database) -> None:
 
 
 @pytest.mark.only_on("mysql")
+def test_json_with_long_binary_values(database: Database) -> None:
+    """The server prints them in lines."""
+    lengths = (0, 1, 56, 57, 58, 114, 115, 300)
+    _check(database, "a JSON", [f"JSON_ARRAY(CAST(REPEAT(X'FE01',{n}) AS BINARY({n})))" for n in lengths])
+
+
+@pytest.mark.only_on("mysql")
 def test_json_numbers_are_laid_out_as_the_server_does_it(database: Database) -> None:
     """Where a point becomes an exponent, and how that is written: a snapshot's rows have the server's own text."""
     drawn = random.Random(7)

@@ -297,6 +297,25 @@ def test_alters_give_what_a_plain_alter_gives(database: Database, pauses: Path, 
         assert shape == definition(app, "plain")
 
 
+@pytest.mark.only_on("mysql")
+def test_json_becomes_the_text_that_a_plain_alter_makes_of_it(database: Database, pauses: Path) -> None:
+    """Copied or from the log: numbers, and binary values that take several lines."""
+    numbers = "1e15,1e20,1.5e-7,1e-16,-0e0,4026207469410758.5,1.25e100,0.1e0"
+    alter = "MODIFY doc LONGTEXT CHARACTER SET utf8mb4"
+    with connect(database.app_url) as app:
+        app.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, doc JSON)")
+        app.execute_raw(f"INSERT INTO t VALUES (1,'[{numbers}]'),(2,JSON_ARRAY(CAST(REPEAT('x',200) AS BINARY)))")
+        with paused_at(pauses, "workflow.copied"):
+            run = begin(database, "t", alter)
+            wait_reached(pauses, "workflow.copied", run)
+            app.execute_raw("INSERT INTO t SELECT id + 10, doc FROM t")
+        result = run.result()
+        assert result.event == "complete", f"{result.reason} {run.said}"
+        retired = next(n for (n,) in app.rows("SHOW TABLES") if "_vr_old_" in n)
+        altered_copy(app, database, retired, alter, "plain")
+        assert contents(app, "t") == contents(app, "plain")
+
+
 @pytest.mark.only_on("mariadb")
 def test_the_path_is_chosen_when_the_definition_is_known(database: Database) -> None:
     """A temporary table cannot try FULLTEXT, so the plan does not know that a unique key is new."""

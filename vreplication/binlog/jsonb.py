@@ -33,6 +33,7 @@ _INTEGERS = {
 }
 # How the server prints a DOUBLE (measured on MySQL 8.0, 8.4 and 9.7): 0.000000000000001, 1e-16; 1e15 and not its zeros.
 _MOST_PLACES, _FROM_HERE_WITH_EXPONENT = 15, 1e15
+_LINE = 76
 # Column types of opaque values.
 _DECIMAL, _TIMESTAMP, _DATE, _TIME, _DATETIME, _VARCHAR = 246, 7, 10, 11, 12, 15
 
@@ -199,11 +200,17 @@ def _opaque(kind: int, data: bytes) -> tuple[str, str]:
     if kind in (_DATE, _TIME, _DATETIME, _TIMESTAMP):
         return _time(kind, int.from_bytes(data, "little", signed=True))
     if kind == _VARCHAR:
-        return f"CAST({binary(data)} AS BINARY)", f'"base64:type{kind}:{base64.b64encode(data).decode()}"'
+        return f"CAST({binary(data)} AS BINARY)", f'"base64:type{kind}:{_base64(data)}"'
     raise SourceChanged(
         f"A JSON document on the table holds a binary value of column type {kind}, which no SQL rebuilds.",
         cure="Store it as text, or alter the table without this tool.",
     )
+
+
+def _base64(data: bytes) -> str:
+    """As the server prints it: in lines, with a line feed as JSON writes one."""
+    digits = base64.b64encode(data).decode()
+    return "\\n".join(digits[at : at + _LINE] for at in range(0, len(digits), _LINE))
 
 
 def _time(kind: int, packed: int) -> tuple[str, str]:
