@@ -12,6 +12,7 @@ from vreplication.binlog.control import TableMap
 from vreplication.binlog.definitions import Definition
 from vreplication.binlog.events import Group, Heartbeat, Position
 from vreplication.binlog.position import current, draw_server_id
+from vreplication.binlog.reader import Item
 from vreplication.binlog.tailer import Tailer
 from vreplication.binlog.watch import Following, Watch
 from vreplication.errors import SourceChanged
@@ -55,6 +56,13 @@ def behind_rename(
             check()
             if isinstance(item, Group) and item.items:
                 return item.end
-            if isinstance(item, Heartbeat) and not item.position < end:
+            if _is_behind(item, end):
                 break
     raise SourceChanged("The binary log does not show the RENAME of the cut-over.")
+
+
+def _is_behind(item: Item, end: Position) -> bool:
+    """Everything before `end` has been read."""
+    # Where writes never cease no heartbeat comes, but a group that begins there says as much.
+    at = item.start if isinstance(item, Group) else item.position if isinstance(item, Heartbeat) else None
+    return at is not None and not at < end
