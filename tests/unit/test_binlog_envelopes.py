@@ -8,6 +8,7 @@ import struct
 import tracemalloc
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import zstandard
@@ -29,6 +30,7 @@ from tests.support.log_packets import (
     rows,
     wire,
 )
+from tests.support.small_disk import small_disk_at
 from vreplication.binlog.events import Group, GroupKind
 from vreplication.binlog.framing import Type, uncompressed
 from vreplication.binlog.spool import Spooled
@@ -157,6 +159,29 @@ def test_no_room_for_what_is_set_down(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.TemporaryFile", lambda **_: Full())
     with pytest.raises(Terminal, match=r"No space left.*run the same command again"):
         list(reader().items(sent_in_pieces(Log().packet(bulky()))))
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """It has room for all of it but the last bytes, which Python keeps until the file is read."""
+    with small_disk_at(tmp_path / "small", 20) as place:
+        monkeypatch.setattr("tempfile.tempdir", str(place))
+        yield
+
+
+@pytest.mark.usefixtures("small_disk")
+def test_no_room_for_its_last_bytes() -> None:
+    log = Log()
+    packets = sent_in_pieces(log.packet(FORMAT), log.packet(GTID), log.packet(bulky()))
+    with pytest.raises(Terminal, match=r"No space left.*run the same command again"):
+        list(reader().items(packets))
+
+
+def test_no_place_to_set_it_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not told as a lost connection, after which the same would be tried again and again."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
+    with pytest.raises(Terminal, match=r"No such file.*point TMPDIR elsewhere"):
+        list(sent_in_pieces(Log().packet(bulky())))
 
 
 def test_memory_does_not_grow_with_what_is_compressed() -> None:
