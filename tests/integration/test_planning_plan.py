@@ -320,7 +320,11 @@ def test_added_columns_that_differ_from_a_plain_alter_are_told(database: Databas
     else:
         assert "unsafe" in refusal(plan, "ALTER").sentence
     plan = make_plan(
-        session, make_spec(table="t", alter="ADD d DATETIME DEFAULT CURRENT_TIMESTAMP, ADD c INT DEFAULT 3")
+        session,
+        make_spec(
+            table="t",
+            alter="ADD d DATETIME DEFAULT CURRENT_TIMESTAMP, ADD c INT DEFAULT 3, ADD w CHAR(9) DEFAULT 'a(b)'",
+        ),
     )
     assert verdict(plan, "new columns") is Verdict.OK
 

@@ -19,6 +19,7 @@ from vreplication.schema.model import TableMapping
 from vreplication.schema.shadow import create_shadow
 
 ZONE = "-03:30"
+MOMENT = datetime(2024, 5, 6, 7, 8, 9, 999_999)
 TABLE = """(id INT PRIMARY KEY, a VARCHAR(20) CHARACTER SET latin1, b INT, ts TIMESTAMP(3) NULL, d DATETIME,
  g INT AS (b + 1) VIRTUAL, e ENUM('x','y'), UNIQUE (b))"""
 ROWS = """(1,'é',5,'2020-06-01 12:00:00.250','2020-06-01 12:00:00','x'),(2,NULL,NULL,NULL,NULL,NULL),
@@ -101,14 +102,13 @@ def test_the_current_time_is_one_for_all_rows_and_local(database: Database, sess
     )
     source = introspect(session, database.name, "t")
     shadow = create_shadow(session, source, clauses, "s")
-    moment = datetime(2024, 5, 6, 7, 8, 9, 999_999)
     mapping = map_tables(
         source,
         shadow,
         clauses,
         is_mariadb=database.server.is_mariadb,
         global_time_zone=ZONE,
-        moment=moment,
+        moment=MOMENT,
     )
     for way in ("server", "literals"):
         copy(session, mapping, way)
@@ -154,3 +154,37 @@ def test_columns_without_a_value_for_old_rows_are_refused(database: Database, se
 )
 def test_zones_that_are_utc_need_no_conversion(zone: str, system: str, expected: str | None) -> None:
     assert local_zone(zone, system) == expected
+
+
+WORDS = ["now", "current_timestamp", "current_timestamp()", "localtime", "NOW(6)"]
+
+
+def test_a_default_that_is_text_is_no_clock(database: Database, session: Session) -> None:
+    """SHOW COLUMNS shows DEFAULT 'now' like the function."""
+    added = ", ".join(f"ADD c{i} VARCHAR(30) DEFAULT '{word}'" for i, word in enumerate(WORDS))
+    mapping = added_by(database, session, f"{added}, ADD n ENUM('now','x') DEFAULT 'now'")
+    for way in ("server", "literals"):
+        copy(session, mapping, way)
+        columns = ",".join(f"c{i}" for i in range(len(WORDS)))
+        assert session.rows(f"SELECT DISTINCT {columns},n FROM s") == [(*WORDS, "now")]
+
+
+def test_the_clock_in_text_has_the_digits_that_are_asked_for(database: Database, session: Session) -> None:
+    alter = (
+        "ADD x VARCHAR(40) DEFAULT (NOW(6)), ADD y VARCHAR(40) DEFAULT (NOW()), ADD z DECIMAL(20,6) DEFAULT (NOW(2))"
+    )
+    mapping = added_by(database, session, f"{alter}, ADD dd DATE DEFAULT (NOW(6))")
+    for way in ("server", "literals"):
+        copy(session, mapping, way)
+        (row,) = session.rows("SELECT DISTINCT x, y, CONCAT(z), CONCAT(dd) FROM s")
+        assert row[:2] == ("2024-05-06 07:08:09.999999", "2024-05-06 07:08:09")
+        assert row[2:] == ("20240506070809.990000", "2024-05-06")
+
+
+def added_by(database: Database, session: Session, alter: str) -> TableMapping:
+    """Of an ALTER that began at MOMENT, with the table and the shadow that stand there then."""
+    session.execute_raw(f"CREATE TABLE t {TABLE}")
+    session.execute_raw(f"INSERT INTO t (id,a,b,ts,d,e) VALUES {ROWS}")
+    clauses, source = parse_alter(alter), introspect(session, database.name, "t")
+    shadow = create_shadow(session, source, clauses, "s")
+    return map_tables(source, shadow, clauses, is_mariadb=database.server.is_mariadb, moment=MOMENT)

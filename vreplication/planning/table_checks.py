@@ -22,6 +22,7 @@ from vreplication.planning.revert_checks import revert
 from vreplication.planning.trigger_checks import triggers
 from vreplication.planning.unlogged import generated_columns
 from vreplication.schema import nulls, statistics
+from vreplication.schema.fills import has_quoted_default
 from vreplication.schema.introspect import definitions, exists
 from vreplication.schema.keys import or_nullable, usable_keys
 from vreplication.schema.model import Column, Key, Table, TableMapping
@@ -318,15 +319,17 @@ def new_columns(facts: Facts) -> Check:
         return warn(
             "new columns", f"{numbered[0]} is numbered in the order of copying, with gaps where rows change meanwhile."
         )
-    if drawn := [c.name for c in added if _is_drawn(c)]:
+    if drawn := [c.name for c in added if facts.target and _is_drawn(facts.target, c)]:
         return warn(
             "new columns", f"The default of {drawn[0]} is drawn for each row, again when the row changes meanwhile."
         )
     return ok("new columns", "New columns take what a plain ALTER TABLE gives them.")
 
 
-def _is_drawn(column: Column) -> bool:
-    return not column.generated and column.default is not None and not _PLAIN_DEFAULT.fullmatch(column.default)
+def _is_drawn(table: Table, column: Column) -> bool:
+    if column.generated or column.default is None or has_quoted_default(table, column):
+        return False
+    return _PLAIN_DEFAULT.fullmatch(column.default) is None
 
 
 def null_timestamps(facts: Facts) -> Check:

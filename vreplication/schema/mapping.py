@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 
 from vreplication.errors import Refused
 from vreplication.mysql.quoting import ident
@@ -55,12 +56,12 @@ def map_tables(
     zone = local_zone(global_time_zone, system_time_zone)
     shared = shared_key(source, target, sources, may_be_null=may_be_null)
     first = source.column(shared[0].columns[0])
+    fill = partial(fill_literal, target, zone=zone, moment=moment)
     filled = {
         column.name: ColumnPair(source=first, target=column, convert=_escaped(literal))
         for column in target.columns
         if column.name.lower() not in sources
-        and (literal := fill_literal(column, is_json=_is_json(target, column, is_mariadb), zone=zone, moment=moment))
-        is not None
+        and (literal := fill(column, is_json=_is_json(target, column, is_mariadb))) is not None
     }
     if zone is not None and not is_mariadb:
         _refuse_offsets(target, sources)
