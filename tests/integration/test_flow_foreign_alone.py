@@ -195,3 +195,24 @@ def test_a_trigger_that_no_log_tells_of_is_seen_under_the_lock(database: Databas
     result = run.result()
     assert result.event == "failed", result
     assert "unseen" in str(result.reason), result
+
+
+SWAP = "RENAME COLUMN id TO code, RENAME COLUMN code TO id"
+STAFF = (
+    f"{PEOPLE} (id INT PRIMARY KEY, code INT NOT NULL UNIQUE, boss INT, FOREIGN KEY (boss) REFERENCES {PEOPLE} (id))"
+)
+
+
+@pytest.mark.parametrize("alter", [SWAP, "MODIFY id BIGINT NOT NULL", "MODIFY boss BIGINT"])
+def test_of_a_key_to_its_own_table_neither_side_may_change(database: Database, alter: str) -> None:
+    """Exchanged, code has the name id, and the key, made without checks, would refer to its values."""
+    database.admin.execute_raw(f"CREATE TABLE {STAFF}")
+    database.admin.execute_raw(f"INSERT INTO {PEOPLE} VALUES (1,2,NULL),(2,1,1),(3,9,2)")
+    assert "is changed, renamed or dropped" in refused(database, PEOPLE, alter)
+
+
+def test_of_a_key_to_its_own_table_the_unique_key_stays(database: Database) -> None:
+    """Without it a row would have several parents."""
+    database.admin.execute_raw(f"CREATE TABLE {STAFF.replace('(id)', '(code)')}")
+    alter = "DROP KEY code, ADD KEY code (code)"
+    assert "lacks a unique key of code" in refused(database, PEOPLE, alter)

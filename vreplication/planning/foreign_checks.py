@@ -143,19 +143,24 @@ def _columns(facts: Facts, found: Family) -> Check | None:
     """As a plain ALTER, which refuses to change them, or takes a key along to the name that its column gets."""
     assert facts.target is not None
     came_from = follow_columns(facts.source, facts.target, facts.clauses)
-    for key in _keys(found):
-        is_own = key in found.own
-        for name in key.columns if is_own else key.referenced:
+    for key, is_child in _sides(found):
+        columns = key.columns if is_child else key.referenced
+        for name in columns:
             # Not by name and type alone: two columns that exchange their names look unchanged, and foreign_key_checks
             # is off when the key is made on the other's values.
             is_itself = name.lower() in came_from and came_from[name.lower()].name.lower() == name.lower()
             if not is_itself or _column(facts.source, name) != _column(facts.target, name):
                 return refuse(_NAME, f"Column {name} of foreign key {key} is changed, renamed or dropped.", _PLAIN)
-        if not (_has_index(facts.target, key.columns) if is_own else _has_unique(facts.target, key.referenced)):
-            what = "an index on" if is_own else "a unique key of"
-            columns = ", ".join(key.columns if is_own else key.referenced)
-            return refuse(_NAME, f"The new definition lacks {what} {columns}, which foreign key {key} needs.", _PLAIN)
+        if not (_has_index if is_child else _has_unique)(facts.target, columns):
+            what = f"{'an index on' if is_child else 'a unique key of'} {', '.join(columns)}"
+            return refuse(_NAME, f"The new definition lacks {what}, which foreign key {key} needs.", _PLAIN)
     return None
+
+
+def _sides(found: Family) -> Iterator[tuple[ForeignKey, bool]]:
+    """Each key by the side on which the table has it: True as the child, False as the parent; to itself as both."""
+    yield from ((key, True) for key in found.own)
+    yield from ((key, False) for key in (*found.theirs, *(key for key in found.own if key.parent == key.child)))
 
 
 def _column(table: Table, name: str) -> tuple[object, ...] | None:
