@@ -200,6 +200,7 @@ REFUSED = [
     ("a DECIMAL(9,3)", "MODIFY a DECIMAL(9,1)", "does not keep each value"),
     ("a DOUBLE", "MODIFY a FLOAT", "does not keep each value"),
     ("a VARCHAR(9)", "MODIFY a CHAR(9)", "does not keep each value"),
+    ("a BINARY(3)", "MODIFY a BINARY(5)", "does not keep each value"),
 ]
 
 

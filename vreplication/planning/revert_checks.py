@@ -73,8 +73,11 @@ def _comes_back(pair: ColumnPair) -> bool:
         return (old.data_type, old.column_type) == (new.data_type, new.column_type) or new.column_type == "double"
     if old.data_type in TEMPORALS:
         return old.data_type == new.data_type and new.fraction >= old.fraction
-    # CHAR loses the spaces at the end of a VARCHAR's value, and BINARY adds zero bytes to it.
-    is_padded = new.data_type in ("char", "binary") and old.data_type != new.data_type
+    # CHAR loses the spaces at the end of a VARCHAR's value. BINARY adds zero bytes to what is shorter, which a shorter
+    # BINARY does not take back.
+    is_padded = (new.data_type == "char" and old.data_type != "char") or (
+        new.data_type == "binary" and old.column_type != new.column_type
+    )
     return not is_padded and (new.scale or 0) >= (old.scale or 0)
 
 
