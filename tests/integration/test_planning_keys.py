@@ -7,7 +7,7 @@ from planning_setup import SIMPLE, refusal, run, session, verdict
 
 from sandbox.databases import Database
 from vreplication import names
-from vreplication.mysql.session import Session
+from vreplication.mysql.session import Session, SqlError
 from vreplication.planning.facts import Verdict
 from vreplication.planning.plan import check_prepared, make_plan
 from vreplication.planning.spec import make_spec
@@ -54,6 +54,50 @@ def test_duplicates_under_a_new_unique_key(database: Database, session: Session,
         assert plan.mapping.may_collide
     else:
         assert found in refusal(plan, "unique keys").sentence
+
+
+NO_PAD = {"mysql": "utf8mb4_0900_ai_ci", "mariadb": "utf8mb4_general_nopad_ci"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "alter", "found"),
+    [
+        # Text under a collation to bytes: these are told apart.
+        ("VARCHAR(20) {no_pad}", "(1,'a'),(2,'A'),(3,'á')", "MODIFY s VARBINARY(80), ADD UNIQUE KEY u (s)", None),
+        ("VARCHAR(20) {no_pad}", "(1,'a'),(2,'A')", "MODIFY s BLOB, ADD UNIQUE KEY u (s(9))", None),
+        ("VARCHAR(20) {no_pad}", "(1,'ab'),(2,'abc')", "MODIFY s BLOB, ADD UNIQUE KEY u (s(2))", "(0x6162) 2 times"),
+        ("VARCHAR(20) {no_pad}", "(1,'a'),(2,'A')", "ADD g VARBINARY(80) AS (s) STORED, ADD UNIQUE KEY u (g)", None),
+        ("VARBINARY(9)", "(1,'a'),(2,X'6100')", "MODIFY s BINARY(3), ADD UNIQUE KEY u (s)", "(0x610000) 2 times"),
+        # CHAR keeps no spaces at the end, whether or not the collation counts them.
+        ("VARCHAR(9) {no_pad}", "(1,'a'),(2,'a ')", "MODIFY s CHAR(9) {no_pad}, ADD UNIQUE KEY u (s)", "(a) 2 times"),
+        ("VARCHAR(9) {no_pad}", "(1,'a'),(2,'a ')", "MODIFY s VARCHAR(8) {no_pad}, ADD UNIQUE KEY u (s)", None),
+        ("VARBINARY(9)", "(1,'a'),(2,'a ')", "MODIFY s CHAR(9) {no_pad}, ADD UNIQUE KEY u (s)", "(a) 2 times"),
+        ("VARCHAR(9) {no_pad}, UNIQUE KEY u (s)", "(1,'a'),(2,'a ')", "MODIFY s CHAR(9) {no_pad}", "(a) 2 times"),
+        ("INT", "(1,1),(2,10)", "MODIFY s CHAR(9) {no_pad}, ADD UNIQUE KEY u (s)", None),
+        (
+            "VARCHAR(9) {no_pad}",
+            "(1,'a'),(2,'a ')",
+            "ADD g CHAR(9) {no_pad} AS (CONCAT(s, ' ')) STORED, ADD UNIQUE KEY u (g)",
+            "(a) 2 times",
+        ),
+    ],
+)
+def test_what_a_changed_type_holds_decides_what_is_equal(
+    database: Database, session: Session, kind: str, values: str, alter: str, found: str | None
+) -> None:
+    """And the server's own ALTER agrees."""
+    no_pad = f"COLLATE {NO_PAD[database.server.flavor]}"
+    database.admin.execute_raw(f"CREATE TABLE t (id INT PRIMARY KEY, s {kind.format(no_pad=no_pad)})")
+    database.admin.execute_raw(f"INSERT INTO t VALUES {values}")
+    alter = alter.format(no_pad=no_pad)
+    plan = make_plan(session, make_spec(table="t", alter=alter))
+    if found is None:
+        assert plan.refusals == ()
+        database.admin.execute_raw(f"ALTER TABLE t {alter}")
+    else:
+        assert found in refusal(plan, "unique keys").sentence
+        with pytest.raises(SqlError, match="Duplicate"):
+            database.admin.execute_raw(f"ALTER TABLE t {alter}")
 
 
 EXPRESSION = "(id INT PRIMARY KEY, a VARCHAR(9), b INT, UNIQUE KEY f ((LOWER(a))))"

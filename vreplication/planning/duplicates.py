@@ -11,7 +11,14 @@ import re
 from vreplication.mysql.quoting import ident, qualified, text
 from vreplication.mysql.session import Session
 from vreplication.schema.expressions import read_by
-from vreplication.schema.literals import APPROXIMATE, DECIMALS, INTEGERS, LABELED, is_character
+from vreplication.schema.literals import (
+    APPROXIMATE,
+    BINARIES,
+    DECIMALS,
+    INTEGERS,
+    LABELED,
+    is_character,
+)
 from vreplication.schema.mapping import in_zone
 from vreplication.schema.model import Column, ColumnPair, Key, KeyPart, TableMapping
 
@@ -131,6 +138,9 @@ def _typed(pair: ColumnPair) -> str:
     before, after = pair.source, pair.target
     if before.column_type == after.column_type or (after.data_type in INTEGERS and before.data_type in INTEGERS):
         return value
+    if after.data_type == "char" and before.data_type in BINARIES:
+        # Its bytes as text, of which a space is one sign.
+        value = f"CONVERT({value} USING {after.charset})"
     return _cast(after, value)
 
 
@@ -144,6 +154,12 @@ def _cast(column: Column, value: str) -> str:
         return f"ROUND({value})"
     if kind in APPROXIMATE:
         return f"CAST({value} AS {kind.upper()})"
+    if kind == "char":
+        # A collation that counts spaces at the end does not see them there.
+        return f"TRIM(TRAILING ' ' FROM {value})"
+    if kind in BINARIES:
+        # Padded with zero bytes, or as long as it is; by a collation no more.
+        return f"CAST({value} AS BINARY{f'({column.characters})' if kind == 'binary' else ''})"
     if kind in ("datetime", "timestamp", "time"):
         return f"CAST({value} AS {'TIME' if kind == 'time' else 'DATETIME'}({column.fraction}))"
     return f"CAST({value} AS DATE)" if kind == "date" else value
