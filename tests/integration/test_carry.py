@@ -164,6 +164,7 @@ TO_MARIADB = {
 TO_MYSQL = {
     "(id INT PRIMARY KEY, col UUID)": "uuid",
     "(id INT PRIMARY KEY, col INET6)": "inet6",
+    "(id INT PRIMARY KEY, col YEAR(2))": "year(2)",
     "(id INT PRIMARY KEY, col INET4)": "inet4",
     "(id INT PRIMARY KEY, col VARCHAR(99) COMPRESSED)": "COMPRESSED",
     "(id INT PRIMARY KEY, col TEXT COLLATE utf8mb4_bin, UNIQUE KEY col (col))": "whole columns of text",

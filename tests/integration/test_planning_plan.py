@@ -373,3 +373,13 @@ def test_odd_names(database: Database, session: Session, name: str) -> None:
     plan = make_plan(session, make_spec(table=f"{database.name}.{quoted}", alter="ADD x INT"))
     assert plan.refusals == ()
     assert explain(plan)
+
+
+@pytest.mark.only_on("mariadb")
+def test_a_year_of_two_digits_changes_no_type(database: Database, session: Session) -> None:
+    """A plain ALTER makes 1970 of 70 and '70' of it as text; a literal of ours is neither."""
+    database.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, y YEAR(2), s VARCHAR(9))")
+    for alter in ("MODIFY y YEAR", "MODIFY y VARCHAR(9)", "MODIFY y INT", "MODIFY s YEAR(2)"):
+        found = make_plan(session, make_spec(table="t", alter=alter))
+        assert any("cannot be done online" in check.sentence for check in found.refusals), alter
+    assert make_plan(session, make_spec(table="t", alter="ADD z INT, CHANGE y x YEAR(2)")).refusals == ()

@@ -220,6 +220,11 @@ class _Carrier:
         """What the other flavor does not have."""
         flavor = "MySQL" if self.source.is_mariadb else "MariaDB"
         _refuse_compressed(column, text)
+        if column.column_type == "year(2)":
+            raise Refused(
+                f"Column {column.name} is year(2), which MySQL does not have.",
+                cure="Make it YEAR by a plain ALTER TABLE on the source first.",
+            )
         if column.data_type in PLAIN_TEXT or column.data_type == "vector":
             raise Refused(
                 f"Column {column.name} is {column.column_type}, which {flavor} does not have.", cure=CHANGE_IT

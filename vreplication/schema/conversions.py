@@ -35,9 +35,10 @@ _DATED = frozenset({"date", "datetime", "timestamp"})
 
 def convert_template(source: Column, target: Column, *, zone: str | None) -> str:
     """The template of `ColumnPair.convert`. `zone`: the global time zone, None where it is UTC. Raises Refused."""
-    if source.data_type == target.data_type and not _is_rounded_anew(source, target):
+    is_refused = _is_rounded_anew(source, target) or _is_of_two_digits(source, target)
+    if source.data_type == target.data_type and not is_refused:
         return SAME
-    found = None if _is_rounded_anew(source, target) else _template(source, target, zone)
+    found = None if is_refused else _template(source, target, zone)
     if found is None:
         raise Refused(
             f"Column {source.name}: {source.column_type} to {target.column_type} cannot be done online.",
@@ -50,6 +51,12 @@ def _is_rounded_anew(source: Column, target: Column) -> bool:
     """FLOAT(m,d) and DOUBLE(m,d): a plain ALTER and an INSERT round differently."""
     is_changed = source.column_type != target.column_type
     return is_changed and target.data_type in APPROXIMATE and target.scale is not None
+
+
+def _is_of_two_digits(source: Column, target: Column) -> bool:
+    """MariaDB's YEAR(2): a plain ALTER makes 1970 of 70, and 2000 of 0; a literal of it is 70."""
+    types = source.column_type, target.column_type
+    return "year(2)" in types and types[0] != types[1]
 
 
 def family(column: Column) -> str:
