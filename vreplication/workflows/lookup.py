@@ -65,6 +65,8 @@ def find(servers: Servers, workflow: str) -> Found:
         with connect(url) as session:
             if found := _find(session, servers, url, workflow):
                 return found
+            # Where a target is given it has been looked at by now: then the id is known nowhere, and whoever loads it
+            # says so.
             if servers.target is None and workflow in leaving(session):
                 raise Refused(
                     f"Workflow {workflow} moves tables away from this server; its state is on the one they move to.",

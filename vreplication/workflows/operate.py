@@ -71,6 +71,7 @@ def _release(session: Session, workflow: str, by: str) -> None:
     if kind == MOVE:
         moving.refuse_release(session, workflow)
     _refuse_feed(kind, workflow, "released")
+    # Over that of a window, too, which is taken back when the window closes; a person's never is.
     gate.release(session, workflow, by)
     journal.write(session, workflow, "released", actor=by)
 
@@ -84,6 +85,7 @@ def release_once(url: SourceUrl, workflow: str, by: str) -> None:
     """As `release`, unless somebody has: who was first stays the one who did."""
     with connect(url) as session:
         row = workflows.load(session, workflow)
+        # Before `live`: a task that is called again behind the end has nothing to do, and must not fail for it.
         if gate.released_by(session, workflow) is not None or row.is_cut:
             return
         live(session, workflow, "released")
@@ -100,6 +102,7 @@ def reject(url: SourceUrl, workflow: str, by: str, source: SourceUrl | None = No
     with connect(url) as session:
         row = workflows.load(session, workflow)
         _refuse_cut(row)
+        # Before the cancel, which may take a minute, or fail: who has said no is known all the same.
         journal.write(session, workflow, "rejected", actor=by)
     result = cancel(url, workflow, by, source)
     if result.event != "cancelled":
@@ -123,6 +126,7 @@ def resume(
                     home=url, source=source, workflow=workflow, by=by, stop=stop, notify=notify, replica=replica
                 )
             )
+        # Before `live`, which refuses what is complete: it ended well, and whoever was to say so died.
         if ending.is_untold(session, workflows.load(session, workflow)):
             return ending.completed_of(session, workflow)
         workflow = reverting.going_on(session, workflow)
@@ -225,6 +229,7 @@ def close_window(session: Session, workflow: str) -> Result:
 
 def _cancel_here(session: Session, workflow: str, why: str | None = None) -> Result:
     """Nobody drives it: take both leases, so that nobody can write any more, then remove."""
+    # The driver's first: by its new token a catch-up that still runs sees that it has been superseded, and lets go.
     rights = [lease.acquire(session, workflow, lease.DRIVER), _take_replicate(session, workflow)]
     try:
         # First: by the identities that another server gave out a table of the application's might be taken for ours.
@@ -274,6 +279,7 @@ def revert(
     """Switch back to the original; None: whoever keeps it level does so."""
     with connect(url) as session:
         row = _way_back(session, workflow)
+        # It is the release that whoever keeps the original level waits for; asked for twice, it is journaled once.
         if gate.release_first(session, row.id, by):
             journal.write(session, row.id, "revert", actor=by)
     return resume(url, row.id, by, stop, notify)
@@ -384,6 +390,7 @@ def verify(
         _refuse_feed(kind, workflow, "verified")
         if kind == MOVE:
             return moving.verify(url, source, workflow, spark_master, stop)
+        # What is written while rows are compared is compared again behind a marker, which only catch-up applies.
         if not lease.is_alive(session, workflow, lease.REPLICATE):
             raise Refused(f"Catch-up of workflow {workflow} is not running.", cure=f"`vreplication resume {workflow}`.")
         found = job.load(session, workflow)

@@ -49,6 +49,7 @@ CATCH_UP_SECONDS = 6.0
 COPY_PATIENCE_SECONDS = 20.0
 """A copy keeps its place so long while catch-up is away, which may have to wait for a place of its own."""
 REOPEN_SECONDS = 30.0
+# Three times as long as a heartbeat counts (LEASE_STALE_SECONDS): what is held for longer has a holder that lives.
 _LEASE_SECONDS = 30.0
 
 
@@ -95,6 +96,8 @@ def wait_reopened(stage: BaseStage[Any]) -> None:
     """Going on after a failure is for the stage beside this one to begin, which was called again at the same time."""
     deadline = SYSTEM.monotonic() + REOPEN_SECONDS
     with connect(stage.url) as session:
+        # A catch-up that came first would find the workflow ended and end with it, and the copy would wait for it in
+        # vain.
         while workflows.load(session, stage.workflow).phase is Phase.FAILED and SYSTEM.monotonic() < deadline:
             if stage.stop.wait(0.2):
                 return
@@ -102,6 +105,7 @@ def wait_reopened(stage: BaseStage[Any]) -> None:
 
 def check_claim(stage: BaseStage[Any], session: Session) -> None:
     """Raises Refused where it was claimed from the queue by another one meanwhile."""
+    # An early look. The one that counts is in the transaction that begins the workflow: this one may be late.
     if stage.claimant and queue.is_there(session):
         with session.transaction():
             queue.check_claim(session, stage.workflow, stage.claimant)
@@ -117,6 +121,7 @@ def check_end(stage: BaseStage[Any], is_cut: Callable[[Session], bool]) -> None:
     # one.
     if is_over or row.phase is Phase.COMPLETE or (is_released and row.phase in (Phase.WAITING, Phase.CUTTING_OVER)):
         return
+    # Terminal, so that no scheduler calls it again; what merely stopped it is Transient, and it is called again.
     if row.is_cancel_requested or row.phase in (Phase.FAILED, Phase.CANCELLED):
         raise Terminal(row.reason or "The workflow was cancelled.")
     raise Transient("Catch-up was stopped.")
@@ -139,6 +144,8 @@ def driven(stage: BaseStage[Any], child: CatchUp | None, spark: Spark | None = N
     """A driver that holds the lease for the time of a block. Raises Ended."""
     driver: Driver | None = None
     try:
+        # Within the lease, under which the end is noted. By a function, for the error may come before there is a
+        # driver.
         with told(stage, lambda: driver):
             driver = stage.driver(child)
             take_lease(driver, stage)
