@@ -227,6 +227,8 @@ def _across(of: Stream, our_lease: Lease, job: StreamJob, sessions: _Sessions) -
     if not sessions.apart:
         return Across()
     (there,) = sessions.apart
+    # In this order: `claim` ends the connections of whoever held the lease before, for whose transaction in flight
+    # `take_fence` would otherwise wait.
     source_marks.claim(there, of.id, lease.REPLICATE, our_lease.token, (there.id,))
     noted = source_marks.take_fence(there, of.id, our_lease.token)
 
@@ -244,6 +246,7 @@ def _written(of: Stream, ends: Ends, job: StreamJob, noted: str) -> Checkpoint |
     written = Checkpoint.of_text(noted) if noted else Checkpoint(position=job.start, batch=0, events_applied=0)
     if written is None or not checkpoint.has_lost(checkpoint.load(ends.home, of.id), written):
         return written
+    # What an open branch has changed is read again from its PREPARE on, which may stand long before that place.
     starts = [branch.start for branch in map(Held.of, written.held) if branch.rows]
     places = (Position.parse(written.position), *starts)
     is_here = all(standing(ends.source, place) is Standing.HERE for place in places)
@@ -346,6 +349,8 @@ class _Queue:
     def put(self, group: Group) -> None:
         if self.run.stop.is_set():
             raise Closed
+        # Before the applying thread can see it: a group that is counted as applied first would leave a backlog below
+        # zero for a moment.
         _note_read(group, self.run)
         self.run.channel.put(group, group.nbytes + 256)
 

@@ -67,6 +67,7 @@ def from_line(line: bytes) -> SourceUrl:
 
 
 def _url_of(parts: dict[str, Any]) -> SourceUrl:
+    # JSON has lists alone, and a URL has to be hashable: a route puts its URLs into a set (mysql/ends.py).
     parts["tls"] = tuple(tuple(item) for item in parts["tls"])
     parts["replicas"] = tuple(map(_url_of, parts["replicas"]))
     return SourceUrl(**parts)
@@ -136,6 +137,8 @@ class Elsewhere:
         if self._patience is None or now - self._looked < _LOOK_SECONDS:
             return
         self._looked = now
+        # Asked anew, not `now`: the question itself may have waited for a server that was away, and that time is none
+        # in which catch-up could have run.
         if self._may_run():
             self._seen = SYSTEM.monotonic()
         if now - self._seen > self._patience:
@@ -228,6 +231,7 @@ class ReplicateProcess:
         try:
             self._process.stdin.write(line)
             self._process.stdin.flush()
+        # ValueError: its input was closed here, when it could not be told something before.
         except (BrokenPipeError, ValueError):
             log.warning("catch-up ended while it was being told something")
             # `keep_alive` sees that, and starts it again.
@@ -240,6 +244,7 @@ class ReplicateProcess:
         return subprocess.Popen(
             [sys.executable, "-m", "vreplication", "replicate", self._workflow, *self._options],
             stdin=subprocess.PIPE,
+            # Never our own: there a face may be writing JSON lines that a program reads.
             stdout=self._log,
             stderr=self._log if ours is None else ours,
             env=None if ours is None else {**os.environ, LOG_FORMAT: "json"},
@@ -252,6 +257,8 @@ class ReplicateProcess:
         if self._process is None or not self._is_told or self._process.poll() is None:
             return
         log.warning("catch-up ended with exit code %s; it is started again", self._process.returncode)
+        # Of a short time only: a catch-up that dies once a day, and goes on each time, does not end a workflow of
+        # weeks.
         recent = [t for t in self._started if SYSTEM.monotonic() - t < _QUICK_SECONDS * _QUICK_DEATHS]
         if len(recent) >= _QUICK_DEATHS:
             raise Terminal(
@@ -315,6 +322,7 @@ class SharedProcess(ReplicateProcess):
     def __init__(self, url: SourceUrl, group: str, at_once: int) -> None:
         super().__init__(url, group)
         self._options = (SEVERAL, str(at_once))
+        # Reentrant: `follow` and `keep_alive` hold it where they start the process again.
         self._lock = threading.RLock()
         self._followed: set[str] = set()
 
@@ -349,6 +357,7 @@ class SharedProcess(ReplicateProcess):
         with self._lock:
             if workflow not in self._followed:
                 return False
+            # Whether it can be told or not: a process that is started again must not follow it any more.
             self._followed.remove(workflow)
             if self._process is not None and self._is_told:
                 self._send(told(LEAVE, workflow))

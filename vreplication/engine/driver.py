@@ -318,6 +318,7 @@ class Driver:
         beats = 0
         # Anew with each connection: the server may have lost what it said that it had.
         self._count = self._counting()
+        # At once on a new connection: to get it may have taken most of the time after which the lease counts as stale.
         while not self._closing.wait(_PERIOD_SECONDS if beats else 0):
             if beats % 4 == 0:
                 lease.beat(session, self.lease, self.connections)
@@ -336,6 +337,7 @@ class Driver:
         self._asked = found.asked
         self._steering.decide(session, row, found.limits)
         if row.is_cancel_requested and not row.is_cut:
+            # What came first stays the reason, whatever is found before `check` is called the next time.
             self._ended = self._ended or Cancelled("Cancelled by the operator.")
         if row.phase is Phase.FAILED:
             self._ended = self._ended or Terminal(row.reason or "Catch-up failed.")
@@ -373,6 +375,7 @@ class Driver:
             self.workflow,
             **columns,
             rows_total_exact=int(done),
+            # A chunk that is matched has landed before: without those the figure would fall with each match.
             chunks_landed=totals.chunks_landed + totals.chunks_matched,
         )
 

@@ -76,6 +76,7 @@ def tune(url: SourceUrl, workflow: str, by: str, asked_for: Mapping[str, object]
         # A move's query is asked on its source, which is not known here.
         throttle_checks.demand(session, now, held.keys() - ({"throttle_query"} if _is_move(row) else set()))
         words = [_change(before, asked), _held_change(session, row, held)]
+        # All that may refuse has been asked by now: a command that is refused has set nothing.
         if asked != Tuning():
             tuning.ask(session, workflow, asked)
         if held:

@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 
 _TRIES = 5
 _AGAIN_SECONDS = 1.0
+# Less than the 15 s after which the parent kills this process (engine/child.py).
 _END_SECONDS = 12.0
 
 
@@ -36,6 +37,7 @@ class Followers:
     def follow(self, workflow: str) -> None:
         """Begin; one that is being followed goes on."""
         found = self._running.get(workflow)
+        # One that was told to leave does not count: it may still be writing its last batch, and is not coming back.
         if found and found[0].is_alive() and not found[1].is_set():
             return
         asked = threading.Event()

@@ -60,6 +60,8 @@ class Job:
     @property
     def holds_counter(self) -> bool:
         """INSERT … SELECT into an AUTO_INCREMENT table locks its counter to the statement's end."""
+        # 0 and 1, MariaDB's default, hold it, for how many rows a SELECT brings is not known before; 2, MySQL's default
+        # since 8.0, holds it for no statement.
         mode = int(self.server.setting("innodb_autoinc_lock_mode") or 2)
         is_selected = self.row.copy_path == "server" or self.mapping.is_written_in_zone
         return self.counts and is_selected and mode < 2
@@ -197,6 +199,8 @@ def load(session: Session, workflow: str) -> Job:
     """Raises Refused (no such workflow), SourceChanged (another definition, another server) or Terminal."""
     row = workflows.load(session, workflow)
     server = inspect(session)
+    # Before the definition is compared: on another server a table of that name may be any table, and a cancel would be
+    # the wrong cure.
     if row.server_identity != identity(server):
         raise SourceChanged(
             f"Workflow {workflow} began on another server than this one.",

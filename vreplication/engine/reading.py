@@ -35,6 +35,7 @@ NEAR_BYTES = 4 << 20
 _JOIN_SECONDS = 0.05
 _PATIENCE_SECONDS = 5.0
 """A dump that is not read for a minute is ended by the server."""
+# What may wait in memory for a follower that changes over; with more it is let go, and comes again by its own dump.
 _KEPT_BYTES = 64 << 20
 _END_SECONDS = 10.0
 
@@ -123,6 +124,7 @@ class SharedReader:
         if tailer is None:
             return False
         here, there = own.read_position, tailer.read_position
+        # Offsets of two files say nothing of how much log lies between them.
         is_same = tailer.is_between and own.server == tailer.server and here.file == there.file
         return is_same and abs(there.offset - here.offset) <= NEAR_BYTES
 
@@ -133,6 +135,8 @@ class SharedReader:
         """
         follower.not_before = own.read_position
         with self._lock:
+            # Asked again: since `is_near` the dump may have ended, and another one begun, on a server that was promoted
+            # meanwhile.
             if self._tailer is None or self._tailer.server != own.server:
                 return None
             self._waiting[follower.following.name] = follower
@@ -260,6 +264,8 @@ class SharedReader:
             self._followers.clear()
             self._waiting.clear()
             self._tailer = self._thread = None
+        # Not under the lock: a sink that is just being opened keeps us waiting here, and whoever leaves would wait as
+        # well.
         for follower in followers:
             follower.sink.fail(error)
 
@@ -389,6 +395,7 @@ class _Gathering:
         with self._lock:
             if self._is_open and not self._is_closed:
                 self._sink.fail(error)
+            # Kept where it is not open yet: it is told behind all that was read before it (`open`).
             self._error = error
 
     def open(self) -> None:

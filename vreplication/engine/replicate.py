@@ -41,6 +41,8 @@ from vreplication.state.workflows import WorkflowRow
 
 log = logging.getLogger(__name__)
 
+# Longer than the beat of a holder that died counts for (LEASE_STALE_SECONDS), should the server still show its
+# connections.
 _LEASE_WAIT_SECONDS = 20.0
 _RETRY_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0)
 _COLLECT_EVERY = 200_000
@@ -104,6 +106,8 @@ def _replicate(of: Stream, stop: Stop, setting: Setting) -> None:
         except VReplicationError as error:
             _note_failure(of, our_lease, error)
             raise
+    # Behind an error it is not given back: the connections are closed by then, and without one the lease counts as free
+    # (state/lease.py).
     _give_back(of, our_lease)
 
 

@@ -46,6 +46,8 @@ class Rest:
         self._home, self._lease, self._holder = home, our_lease, holder
         self._table = TableWork(Target(mapping=job.mapping, lease=our_lease, packet=job.packet), home, [holder])
         self._batch = self._table.new_batch()
+        # Not strict: branches from before the checkpoint that have no rows of ours are unknown to it, and may commit
+        # here. Of those that have rows `_level` has said no.
         self._matcher = Matcher()
         self._marker = secrets.token_hex(8)
         self._nbytes = 0
@@ -73,6 +75,7 @@ class Rest:
             for item in self._tailer:
                 if isinstance(item, Group) and self._take(item):
                     return
+        # Whatever it is: `read` takes a thread that ended without an error for one that has come to the marker.
         except BaseException as error:
             self._error = error
 
@@ -81,6 +84,7 @@ class Rest:
         self._nbytes += read.nbytes
         if self._nbytes > MOST_BYTES or self._batch.count > MOST_CHANGES:
             raise Transient("More was written behind the last change that catch-up has applied than fits under a lock.")
+        # A list, not a generator: all groups have to be fed and taken, whichever of them has the marker.
         return any([self._has_marker(group) for group in self._matcher.feed(read)])
 
     def _has_marker(self, group: Group) -> bool:

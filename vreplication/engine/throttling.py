@@ -109,6 +109,8 @@ class Throttling:
     def _run(self) -> None:
         while not self._is_over:
             try:
+                # Longer than the three seconds after which the server ends --throttle-query: a query that is too slow
+                # is a reason with its name, and no lost connection.
                 with self._route.open(read_timeout=2 * _ANSWER_SECONDS) as ends:
                     self._look_until_over(ends)
             except VReplicationError as error:
@@ -221,6 +223,8 @@ class Throttling:
             now = str(ends.home.value("SELECT NOW(6)"))
             micros = throttling.lag_micros(self._replica(ends, place), self._workflow, now)
         except VReplicationError as error:
+            # By a new connection the next time: it holds only until the replica is back, which a lost one would never
+            # show.
             if (lost := self._replicas.pop(place, None)) is not None:
                 lost.close()
             return [Reason(code="max-lag", said=f"{named} cannot be asked: {error}")]

@@ -199,6 +199,8 @@ class Deliverer:
                 time.sleep(_PERIOD_SECONDS / 4)
 
     def _pause(self) -> float:
+        # Bounded before the power: 2 ** 1024 fits into no float, and a receiver that is away for a day fails more
+        # often.
         return float(min(_LONGEST_PAUSE_SECONDS, _PERIOD_SECONDS * 2 ** min(self._failures, 10)))
 
     def _is_late(self) -> bool:
