@@ -58,12 +58,15 @@ class Asking:
 
     def whole(self, change: Change, where: str) -> Change | None:
         """With all columns, as it is now; a DELETE where it is gone. where: its key, as SQL. Raises Terminal."""
+        # For a DELETE the key is enough.
         if change.only is None or change.after is None:
             return change
         session = self._session(change.only)
         columns = self._columns(session, change, change.only)
         reach("consume.before_ask")
         row = self._read(session, change, columns, where)
+        # Also where there is no such row: a table that has got the name since may lack what the one that is meant has,
+        # and a row would be passed over.
         self._of.add((change.schema, change.table, change.only.source))
         if row is None:
             gone = Change(schema=change.schema, table=change.table, before=change.before, after=None)

@@ -50,6 +50,8 @@ class ByRow(Reading):
         self.begin(self._numbers)
 
     def apply(self) -> None:
+        # Not inside of the callback: what that same read returns still goes to the former listeners, and is forgotten
+        # with them.
         if self._is_new:
             self._is_new = False
             self.begin(self._numbers)
@@ -62,6 +64,7 @@ class ByRow(Reading):
             # While rows of its time still wait the Resolved may not be stored: a crash would take them for applied.
             is_part = head is not None and head.t <= listener.limit
             self._commit(listener, rows, listener.part_way() if is_part else listener.offset(listener.reached))
+        # At a stop at once: others go by what is saved, and wait for it.
         if listener.stop or time.monotonic() - self._saved_at.get(listener.number, 0.0) >= SAVE_SECONDS:
             to = listener.offset(listener.reached)
             if to != listener.stored:
@@ -90,6 +93,7 @@ class ByRow(Reading):
             # nothing.
             feed_offsets.claim(self.session, self.key, [listener.stored])
             self.target.write(rows)
+            # With the rows: those that were asked, and of which nothing is noted, would let a RENAME pass (misled.py).
             for asked in self.asking.taken():
                 feed_asked.note(self.session, self.key, listener.number, asked)
             feed_offsets.move(self.session, self.key, listener.stored, to)

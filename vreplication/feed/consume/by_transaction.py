@@ -38,6 +38,7 @@ class ByTransaction(Reading):
     def step(self) -> None:
         if self._is_first:
             super().step()
+        # In short waits, so that who stands by ends when it is told to, and shows signs of life.
         elif self.session.value("SELECT GET_LOCK(%s,%s)", (lock_name(self.key, "read"), _STAND_BY_SECONDS)):
             self._is_first = True
             # Behind the lock: until then the former holder may have moved the offsets.
@@ -101,6 +102,7 @@ class ByTransaction(Reading):
         """Whole transactions of the source; returns the time of the last."""
         rows = merged((each.queue for each in self.listeners.values()), least, MOST_ROWS)
         last = self._watermark
+        # In portions, for memory; in one transaction of the target, however many these are.
         while batch := some(rows):
             self.target.write(batch)
             last = batch[-1].t

@@ -15,6 +15,7 @@ from vreplication.feed.address import Address
 from vreplication.feed.broker import kafka, translated
 
 _MESSAGES, _SECONDS = 1_000, 0.1
+# Who came too late to the next read joins the group again with it; rows of what others have taken D1 refuses.
 _AGAIN_BY_ITSELF = frozenset({KafkaError._MAX_POLL_EXCEEDED, KafkaError._PARTITION_EOF})
 Assigned = Callable[[list[int]], None]
 
@@ -28,11 +29,13 @@ class Client:
         self._errors: list[KafkaError] = []
         self._held: set[int] = set()
         self.is_away = False
+        # A day, the most that librdkafka takes.
         patience = {"max_poll_interval_ms": 86_400_000} if is_alone else {}
         settings = {
             **address.settings(
                 group_id=group,
                 isolation_level="read_committed",
+                # D1: by default librdkafka goes on at the topic's end where the offset is gone, without a word.
                 auto_offset_reset="error",
                 enable_auto_commit=False,
                 queued_max_messages_kbytes=32 << 10,
@@ -45,6 +48,7 @@ class Client:
             ),
             "error_cb": self._errors.append,
         }
+        # By default partitions of a process that was killed stay unread for 45 s. The address may say otherwise.
         settings.setdefault("session.timeout.ms", 10_000)
         try:
             self._consumer = Consumer(settings)
@@ -113,6 +117,7 @@ class Client:
         found = translated(error, f"Topic {self._topic} cannot be read")
         if not isinstance(found, Transient):
             raise found
+        # Not raised: the client connects again by itself, and all that is in memory would be read once more.
         if not self.is_away:
             self._told(f"{found.message} Waiting for it.")
         self.is_away = True

@@ -112,6 +112,7 @@ def _check_other_source(session: Session, ddl: Ddl, said: Definition) -> None:
     """IF NOT EXISTS refuses nothing, and another source may have made the table. Raises Terminal."""
     if not ddl.spoken.keys:
         return
+    # No such table yet: then the statement makes it, under the source's collations.
     with contextlib.suppress(Refused):
         table = introspect(session, *said.tables[0])
         for column in (column for column in table.columns if column.collation):
@@ -235,6 +236,7 @@ def _makes_a_key_of_text(session: Session, ddl: Ddl, said: Definition) -> bool:
         return False
     except SqlError as error:
         # No temporary table has foreign keys, partitions or a FULLTEXT index.
+        # The statement itself may run all the same, so its words are looked at then.
         return error.code not in _REFUSED_TOO and _says_a_key_of_text(rest, said, there, chosen)
     return not made <= (_text_keys(there, chosen) if there else set())
 
@@ -283,6 +285,7 @@ def tried(session: Session, ddl: Ddl, said: Definition) -> Table:
             session.execute_raw(f"{ddl.sql[:start]}{trial}{ddl.sql[end:]}")
         return introspect_temporary(session, schema, TRIAL)
     finally:
+        # TEMPORARY, for without the word a table of the target's own that has this name would go.
         session.execute_raw(f"DROP TEMPORARY TABLE IF EXISTS {trial}")
 
 

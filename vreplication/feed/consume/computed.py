@@ -55,6 +55,7 @@ def _is_untold(table: Table, part: KeyPart, image: Mapping[str, Cell]) -> bool:
     if column is not None and not column.generated:
         return False
     is_sent = column is not None and column.name.lower() in {name.lower() for name in image}
+    # Its values are looked at behind each batch (`check`), so nothing can be lost without a word.
     if column is not None and column.generated == "stored" and is_sent:
         return False
     text = column.expression if column is not None else part.expression
@@ -74,6 +75,7 @@ def check(session: Session, table: Table, names: Sequence[str], rows: Sequence[s
     """rows: for each that was written SQL that is true of it alone, as the source has it. Raises Terminal."""
     target = qualified(table.schema, table.name)
     for part in values.statements(rows, max_rows=_ROWS):
+        # Each is true of one row: a row that was replaced by another one, or has another value, is one less.
         if int(session.value(f"SELECT COUNT(*) FROM {target} WHERE {' OR '.join(part)}")) != len(part):
             raise Terminal(
                 f"The target has found other values than the feed's in {', '.join(names)} of {table.schema}."

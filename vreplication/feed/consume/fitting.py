@@ -19,6 +19,7 @@ _HELD = {
     **{"Date": ("date", "datetime", "timestamp"), "Time": ("time",)},
     **dict.fromkeys(("DateTime", "Timestamp"), ("datetime", "timestamp")),
 }
+# A FLOAT has 24 bits and a DOUBLE 53: further ones are rounded off, and strict mode says nothing.
 _ROUNDED = {"float": ("Double", "Decimal", "Long", "LongLong"), "double": ("Decimal", "LongLong")}
 # Of a second: no column has more.
 _MOST_DIGITS = 6
@@ -39,6 +40,7 @@ def check(table: Table, image: Mapping[str, Cell]) -> None:
 
 
 def _is_narrow(column: Column, kind: str) -> bool:
+    # In a column of text a time stays as it is; that it is long enough the server looks at.
     if kind in _HELD and column.data_type in _TIMES:
         return column.data_type not in _HELD[kind]
     return kind in _ROUNDED.get(column.data_type, ())

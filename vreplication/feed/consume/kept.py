@@ -81,6 +81,8 @@ def read(
 
 
 def _list(table: Table, row: tuple[object, ...]) -> str:
+    # Servers make NULL, with a warning alone, of what a function would return beyond max_allowed_packet; a NULL of the
+    # column's is the word NULL here.
     if None in row:
         raise Terminal(
             f"A value of {table.schema}.{table.name} on the target, in a column that the feed does not have, is longer"

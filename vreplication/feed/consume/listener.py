@@ -32,6 +32,7 @@ from vreplication.state.feed_offsets import NO_ALIGN, Align, Offset, Stand
 _AGAIN = "Begin a new feed into another topic, with a new group."
 _MOST_AHEAD_BYTES, _MESSAGE_BYTES = 4 << 20, 500
 """That are kept while a listener stands at an Align, so that nothing has to be fetched again when it goes on."""
+# Resolved and Align carry the last number and take none (docs/feed.md): one that is lost leaves no gap.
 _COUNTED = frozenset({Kind.ROW, Kind.DDL, Kind.ADMIN})
 
 
@@ -69,6 +70,7 @@ class Stop:
     @property
     def due(self) -> int:
         """All rows up to this time come before it; -1: all that were read."""
+        # A DDL has a time of its own; that of an Admin is the last one of its generation, and rows may have it.
         return {Stand.DDL: self.t - 1, Stand.ADMIN: self.t}.get(self.stand, -1)
 
 
@@ -188,6 +190,7 @@ class Listener:
 
     def _check_generation(self, tags: Tags, offset: int) -> None:
         is_admin = tags.kind is Kind.ADMIN
+        # An Admin says the generation that it begins; a new group stands at none, and the first Admin has to come.
         if tags.generation == self._generation + is_admin:
             return
         if self._generation == 0:
@@ -242,6 +245,7 @@ class Listener:
             return offset, n_before, value
         number, of = tags.part or (0, 0)
         parts = self._parts or _Parts(tags.t, tags.kind, offset, n_before, of)
+        # Also a whole message (0 of 0) between two parts: the feed sends no other row or DDL there.
         if (tags.t, tags.kind, of, number) != (parts.t, parts.kind, parts.of, len(parts.pieces)):
             raise self._wrong(offset, "has parts of a message that do not follow each other")
         parts.pieces.append(value)
@@ -280,6 +284,7 @@ class Listener:
         # Of an earlier time one may stand between two parts, as the end of a Kafka transaction may.
         if self._parts is not None and self._parts.t <= tags.t:
             raise self._wrong(offset, f"resolves {tags.t} before the last part of a message of then")
+        # Behind a crash of the feed a lower one may follow (docs/feed.md): the highest counts.
         self._resolved = max(self._resolved, tags.t)
         self._last_resolved = _Resolved(tags.t, offset, self._n)
 
@@ -300,6 +305,8 @@ class Listener:
     @property
     def limit(self) -> float:
         """As `reached`, where rows need not wait for those of other partitions: all that stand before an Align."""
+        # Their Resolved may stand behind the Align, which is not passed before they are applied: waiting for it would
+        # never end.
         return math.inf if self.stop is not None and self.stop.stand is Stand.ALIGN else self.reached
 
     def offset(self, upto: int) -> Offset:
@@ -307,6 +314,7 @@ class Listener:
         resolved = max(self.stored.resolved, upto)
         following, n = self._place(resolved)
         found = replace(self.stored, next=following, n=n, resolved=resolved, stand=Stand.NOWHERE)
+        # Said too early, others would count it as standing there, and run the DDL before rows that still wait here.
         if self.stop is None or upto < self.stop.due:
             return found
         stop = self.stop
@@ -321,6 +329,7 @@ class Listener:
     def _place(self, resolved: int) -> tuple[int, int]:
         """The oldest message that must be read again after a crash, and the number of the one before it."""
         head, last = self.queue.head, self._last_resolved
+        # The stop, too: the text of a DDL is stored nowhere, and whoever comes next reads it again.
         found = [(self.stop.offset, self.stop.n_before) if self.stop else (self.position, self._n)]
         found += [(waits.offset, waits.n_before) for waits in (head, self._parts) if waits is not None]
         # resolved_waits: passed, nobody would say again that all up to this time is here, and its rows would wait for

@@ -120,6 +120,7 @@ def _is_rename(rest: list[Token]) -> bool:
         return len(rest) > 1 and rest[1].is_word("COLUMN")
     if not rest[0].is_word("CHANGE"):
         return False
+    # MariaDB: CHANGE COLUMN IF EXISTS old new, the longest one.
     names = [each for each in rest[1:6] if not each.is_word("COLUMN", "IF", "EXISTS")]
     return len(names) < 2 or names[0].value.casefold() != names[1].value.casefold()
 
@@ -158,6 +159,7 @@ def _family(column: Column) -> str:
 def _was_behind(asked: Asked, ddl: Ddl) -> bool:
     """The statement stood in the log of the source when it was asked, as far as is known."""
     known = parse(asked.gtids)
+    # Elsewhere the statement's name is file:offset, which is in no set: then the clock decides.
     if known is not None and (_UUID.match(ddl.gtid) or _DOMAIN.fullmatch(ddl.gtid)):
         name = parse(ddl.gtid)
         return name is None or is_within(name, known)

@@ -142,6 +142,7 @@ def _columns(clause: list[Token]) -> Iterator[list[Token]]:
     for word in ("COLUMN", "IF", "NOT", "EXISTS"):
         rest = rest[1:] if len(rest) > 1 and rest[0].is_word(word) else rest
     if rest and rest[0].is_punct("("):
+        # The last one that closes: types and defaults have parentheses of their own.
         last = max((at for at, each in enumerate(rest) if each.is_punct(")")), default=len(rest))
         yield from filter(None, cut_at_commas(rest[1:last]))
     elif rest:

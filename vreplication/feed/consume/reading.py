@@ -41,6 +41,7 @@ _IDLE_SECONDS = 30
 """A process that stands still keeps its locks for so long; one that lives asks more often."""
 _LOCK_SECONDS = 20
 _LOOK_SECONDS, _LOOK_STANDING_SECONDS, _TOPIC_SECONDS = 1.0, 0.1, 30.0
+# With a look each 0.1 s and nothing kept at an Align 6 to 10 a second were passed; so it is 45 to 64 (4 partitions).
 _LOOK_ALIGNING_SECONDS = 0.005
 """Others are mostly as far; where they are not, each look waits twice as long as the one before."""
 
@@ -98,6 +99,7 @@ class Reading:
         """Raises Transient, Terminal."""
         self.broker = Broker(self.address)
         topic_id = self._topic_id()
+        # Before the group is noted on the target, where it would keep this mode for good.
         if self.aligns:
             check_dispatch(self.address.topic, self._told_dispatch())
         self.session = self._connect()
@@ -134,12 +136,14 @@ class Reading:
 
     def close(self) -> None:
         for each in (getattr(self, "client", None), getattr(self, "session", None), self.asking):
+            # `open` may have failed before there were any.
             if each is not None:
                 each.close()
 
     def _topic_id(self) -> str:
         found = self.broker.find(self.address.topic)
         if found is None:
+            # Waited for: a consumer may be started before the feed, which makes the topic.
             raise Transient(f"There is no topic {self.address.topic}.")
         if found.is_compacted:
             raise Refused(
@@ -153,6 +157,7 @@ class Reading:
         """By the first message, where that is there and one of a feed; each later Admin tells it, too."""
         topic = self.address.topic
         first = next(self.broker.behind(topic, {0: self.broker.bounds(topic, 0)[0]}), None)
+        # Such a message ends the consumer when it is read, and is named by its offset then.
         with contextlib.suppress(NotOurs):
             return read_tags(first.headers()).dispatch if first is not None else ""
         return ""
@@ -201,6 +206,7 @@ class Reading:
 
     def _clear(self) -> None:
         for listener in self.listeners.values():
+            # All queues count in one memory: what is not given back there would be taken as in use for ever.
             listener.queue.clear()
         self.listeners, self._held = {}, set()
         self.target.forget()
@@ -260,6 +266,7 @@ class Reading:
 
     def _look(self) -> None:
         state = self.state()
+        # Another process has begun the next one; what was read here behind the time of its Admin comes again there.
         if state.group.generation != self._generation:
             raise Elsewhere(self.key)
         for listener in self.listeners.values():
@@ -276,6 +283,7 @@ class Reading:
             elif (at := state.all_at(Stand.DDL)) is not None and at.stand_t == stop.t:
                 self._run(stop.ddl)
         elif stop.stand is Stand.ADMIN and state.all_at(Stand.ADMIN) is not None:
+            # Not passed as a DDL is: the next generation may have other partitions, each begun from what is stored.
             feed_offsets.go_on(self.session, self.key, self._generation)
             raise Elsewhere(self.key)
         elif stop.stand is Stand.ALIGN and state.aligned >= stop.align:

@@ -36,7 +36,9 @@ def is_there(session: Session, ddl: Ddl, said: Definition, code: int) -> bool:
     if len(said.tables) != 1 or said.verb not in ("CREATE", "ALTER", "DROP"):
         return False
     if (said.verb, said.what) == ("DROP", "INDEX"):
+        # There is nothing to compare: that the key is gone is all that the statement makes.
         return code == _NO_SUCH_KEY
+    # Then the consumer ends with what the server said of the statement itself.
     with contextlib.suppress(Unreadable, Refused, SqlError):
         return _makes_the_same(session, ddl, said)
     return False
@@ -47,6 +49,7 @@ def _makes_the_same(session: Session, ddl: Ddl, said: Definition) -> bool:
     trial = qualified(schema, TRIAL)
     sql, (start, end) = ddl.sql, place_of_name(cut_of(ddl), said)
     is_new = (said.verb, said.what) == ("CREATE", "TABLE")
+    # Rows of before would stay in it, and the source's new table has none.
     if is_new and session.value(f"SELECT 1 FROM {qualified(schema, table)} LIMIT 1") is not None:
         return False
     try:

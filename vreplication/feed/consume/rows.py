@@ -29,6 +29,7 @@ from vreplication.schema.introspect import introspect
 from vreplication.schema.losses import loss
 from vreplication.schema.model import Column, Table
 
+# What matches goes into SQL as it is, a number without quotes: so nothing else may, whatever the message holds.
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]*)?")
 _PLAIN = re.compile(r"[0-9A-Za-z:. -]*")
 _KEYS = 500
@@ -89,6 +90,7 @@ def _same(column: Column, cell: Cell) -> str:
         return f"{name} IS NULL"
     if cell.type == "Float":
         return f"{name}={_exact(cell)}"
+    # MySQL takes bare text for a JSON string there, which no object or array is equal to.
     if cell.type == "JSON" and column.data_type == "json":
         return f"{name}=CAST({text(cell.value)} AS JSON)"
     if cell.type in ("String", "Text", "JSON", "Enum", "Set"):
@@ -166,6 +168,7 @@ class Target:
             if change is None:
                 continue
             plan = self._plan(change)
+            # By the table, whose rows stay in their order; between tables none counts, for no foreign key is checked.
             batch = batches.get(id(plan.table))
             if batch is not None and batch.plan is not plan:
                 # Rows of another shape come behind these.
@@ -190,6 +193,7 @@ class Target:
             if error.code == DUPLICATE and batch.plan.key:
                 # REPLACE meets a row that another connection is writing at this moment; apply/writer.py has the reason.
                 raise LockWait(error.message) from None
+            # Lost connections and lock waits are no SqlError: what is left fails again however often it is tried.
             raise Terminal(f"Rows of {table.schema}.{table.name} cannot be written: {error.message}.") from None
 
     def _plan(self, change: Change) -> _Plan:
@@ -215,6 +219,7 @@ class Target:
         key = tuple(name for name, cell in image.items() if cell.is_unique)
         return _Plan(
             table=table,
+            # A server takes no value for a generated column; whether its own is the source's computed.py looks.
             names=tuple(name for name in image if not table.column(name).generated),
             key=key,
             is_replaced=_has_key(table, key),
@@ -283,6 +288,7 @@ class _Batch:
     def run(self, session: Session) -> None:
         there = {key: row for key, row in self._last.items() if row is not None}
         more = self._kept(session, there)
+        # Where the target lacks the feed's key REPLACE takes nothing out, and the row would be there twice.
         gone = [key for key, row in self._last.items() if row is None or not self.plan.is_replaced]
         for part in values.statements([_equal(self.plan.key, key) for key in gone], max_rows=_KEYS):
             session.execute_raw(f"DELETE FROM {self.plan.target} WHERE {_any(self.plan.key, part)}")

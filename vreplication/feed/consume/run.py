@@ -52,6 +52,7 @@ def consume(
         try:
             if _consume(reading, stop, until):
                 return
+        # A COMMIT without an answer, too: whether it happened is told by the offsets, which are read first of all.
         except (Transient, Ambiguous) as error:
             if reading.has_read:
                 pause, told = _FIRST_PAUSE_SECONDS, ""
@@ -59,6 +60,7 @@ def consume(
                 notify(f"{error.message} Waiting for it.")
             told = error.message
         finally:
+            # Whatever was read goes with it: the next one begins with what is stored, and with nothing else.
             reading.close()
         stop.wait(pause)
         pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
@@ -70,6 +72,7 @@ def _successors(address: Address) -> Mapping[str, str]:
 
 def check(mode: str, group: str, *, has_sources: bool = False) -> None:
     """Raises Refused."""
+    # What a source says is of now and of no transaction of the feed's, and mode transaction shows whole ones.
     if has_sources and mode != "row":
         raise Refused("Only mode row can ask a source for rows.", cure="Use mode row, or name no source.")
     if mode not in MODES:

@@ -96,6 +96,7 @@ def _zone(session: Session, ddl: Ddl) -> str:
         return "'+00:00'"
     if told.time_zone != SYSTEM:
         return f"'{told.time_zone}'" if _knows(session, told.time_zone) or _may_ask(session, ddl) else _SERVERS_ZONE
+    # A system that has always had one offset is told by that, which any server can have, whatever zones it has loaded.
     if is_offset(told.system_zone):
         return f"'{told.system_zone}'"
     if zone_of_system(session) != told.system_zone:
@@ -110,6 +111,7 @@ def _zone(session: Session, ddl: Ddl) -> str:
 
 
 def _knows(session: Session, zone: str) -> bool:
+    # NULL for a zone that is not loaded; setting it would be an error, also where the statement has no need of it.
     return session.value("SELECT CONVERT_TZ('2026-01-01','+00:00',%s)", (zone,)) is not None
 
 
@@ -137,6 +139,7 @@ def _mode(session: Session, told: Spoken) -> str:
 
 def _set_timestamps(session: Session, ddl: Ddl) -> None:
     wanted = ddl.spoken.explicit_timestamps
+    # Only where it differs: MySQL wants a privilege for it, of which a target with the same value has no need.
     if wanted is not None and bool(session.value("SELECT @@explicit_defaults_for_timestamp")) is not wanted:
         _set(session, f"explicit_defaults_for_timestamp={int(wanted)}", ddl, "Set it in the target's configuration")
 

@@ -25,6 +25,7 @@ MEMORY_BYTES = 64 << 20
 MOST_ROWS, MOST_BYTES = 5_000, 16 << 20
 """Of one batch; and of one transaction, where that may be cut."""
 _CHUNK_BYTES = 2 << 20
+# A file's room is given back only as a whole, so what waits is spread over several.
 _FILE_BYTES = 256 << 20
 _ROW_BYTES = 400
 """What a row takes beside its key and its value."""
@@ -67,6 +68,7 @@ class Memory:
             # A read may have moved the file's place since.
             self._file.seek(self._written)
             self._file.write(data)
+            # Else a full disk would show only when something else is written, or read.
             self._file.flush()
         self._written += len(data)
         return _Aside(file=self._file, at=self._written - len(data), size=len(data))
@@ -104,6 +106,7 @@ class Queue:
     def add(self, row: Waiting) -> None:
         size = _size(row)
         self._memory.nbytes += size
+        # Behind rows that are aside none goes in front again, though there be room: they leave as they came.
         if not self._last and not self._aside and not self._memory.is_full:
             self._front.append(row)
             return
