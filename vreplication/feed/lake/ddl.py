@@ -80,6 +80,7 @@ class Catalog:
         """A new table of that name; what had exactly it ends. rows: as of Name."""
         self._end_at(self._at((schema, name), str), t)
         number = max(self.tables, default=0) + 1
+        # A folder keeps its name when its table gets another one, for no file is ever moved: so it may be taken.
         taken = {table.folder for table in self.tables.values()}
         folder = f"{_safe(schema)}.{_safe(name)}"
         versions = () if like is None else like.versions[-1:]
@@ -163,6 +164,7 @@ class Catalog:
         for pair in pairs:
             number = self._end(pair, t)
             if number is not None:
+                # With its columns, so that the empty table can be read before a row has come.
                 self.begin(*pair, t, like=self.tables[number])
 
     def _drop_schema(self, schema: str, t: int) -> None:
@@ -224,6 +226,7 @@ def _altered(table: Table, clauses: AlterClauses | None, t: int) -> tuple[Versio
     last = table.versions[-1]
     names = tuple(column.name for column in last.columns)
     sources = {new: old for new, old in _sources(clauses, names).items() if old in names}
+    # Of types alone the rows behind the statement tell, by their kinds.
     if sources == {name: name for name in names}:
         return table.versions
     columns = {column.name: column for column in last.columns}
@@ -232,6 +235,7 @@ def _altered(table: Table, clauses: AlterClauses | None, t: int) -> tuple[Versio
         number=last.number + 1,
         t=t,
         columns=tuple(replace(columns[old], name=new) for new, old in sources.items()),
+        # Without one of its columns it is none any more; which one comes instead the next rows say.
         key=tuple(renamed[name] for name in last.key) if set(last.key) <= renamed.keys() else (),
         sources=sources,
     )
@@ -355,6 +359,7 @@ def _clauses(statement: Statement) -> tuple[AlterClauses | None, Pair | None]:
     try:
         return (parse_alter(rest) if rest else None), new
     except Refused:
+        # Then columns are what the rows behind it show (`has_unread_alter`).
         return None, new
 
 

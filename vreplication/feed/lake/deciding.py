@@ -62,12 +62,14 @@ class Known:
         """What may be taken now; it is as if it were taken. Raises Terminal."""
         found: list[Span] = []
         while (admin := self._next()) is not None:
+            # What stands behind the Admin's time comes again: rows up to the watermark would be there twice.
             if admin.t < self.watermark:
                 raise Terminal(f"Generation {self.generation + 1} begins at {admin.t}, before {self.watermark}.")
             self._take(found, admin.t)
             self.admins.pop(self.generation + 1)
             self.generation, self.partitions = self.generation + 1, admin.partitions
         self._take(found, self._least())
+        # Those of a later generation count once it begins; of an earlier one nothing is asked again (D5).
         self.resolved = {place: t for place, t in self.resolved.items() if place[0] >= self.generation}
         return found
 
@@ -88,6 +90,7 @@ class Known:
 
     def _least(self) -> int:
         """All rows of all partitions up to this time have been read."""
+        # The first Admin has not come everywhere, so it is not known how many partitions there are.
         if self.generation == 0:
             return self.watermark
         ahead = self.admins.get(self.generation + 1, {})

@@ -29,6 +29,7 @@ _KEPT = 20
 """Older manifests are removed: the newest tells all that they told."""
 _NAME = re.compile(r"(\d{20})\.json")
 _PLAIN = re.compile(r"[A-Za-z0-9._/ +@~-]+")
+# A number and no null, so that times compare without a special case; it is the largest BIGINT.
 FOREVER = (1 << 63) - 1
 
 
@@ -196,6 +197,7 @@ class Store:
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             others = {each.name for each in self.directory.iterdir()} - {MANIFESTS, TABLES, WORK}
+            # So that a wrong --to makes no lake of somebody's folder.
             if others and not (self.directory / MANIFESTS).exists():
                 raise Refused(f"{self.directory} holds something else than a lake.", cure="Give a new directory.")
             for name in (MANIFESTS, TABLES, WORK):
@@ -262,6 +264,7 @@ class Store:
     def _prune(self, newest: int) -> None:
         for number in self._numbers():
             if number <= newest - _KEPT:
+                # The filler and a compaction may both be at it.
                 self._place(number).unlink(missing_ok=True)
 
     # Who writes.
@@ -271,6 +274,7 @@ class Store:
         """The lock lives as long as the process. words: who holds it otherwise. Raises Taken."""
         with told(self.directory), open(self.directory / WORK / f"{what}.lock", "w") as held:
             try:
+                # Not by whether the file is there: of a process that was killed nothing has to be cleared away.
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise Taken(f"{words} {self.directory}.", cure="Let it end, or stop it, first.") from None
@@ -279,6 +283,7 @@ class Store:
     def remove_strays(self, letter: str, manifest: Manifest) -> None:
         """Files of whoever wrote with this letter and did not come to name them. Only who has the lock may."""
         named = manifest.paths()
+        # By the letter: what the other one writes at this moment is in no manifest either.
         for path in (self.directory / TABLES).glob(f"*/{letter}-*.parquet"):
             if str(path.relative_to(self.directory)) not in named:
                 path.unlink(missing_ok=True)

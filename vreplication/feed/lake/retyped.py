@@ -107,6 +107,7 @@ def _unless_same(column: Column, new: Declared, name: str) -> str | None:
 
 
 def _whole(column: Column, new: Declared, name: str) -> str | None:
+    # The same digits, or the same number in the lake's files, too; but for ZEROFILL (docs/limits.md).
     fit = (*_WHOLE, *_TEXTS, "char", "varchar", "decimal", "float", "double", "bit")
     return None if new.type in fit else ALL
 
@@ -125,6 +126,7 @@ def _decimal(column: Column, new: Declared, name: str) -> str | None:
 
 
 def _time(column: Column, new: Declared, name: str) -> str | None:
+    # Between TIMESTAMP and DATETIME a server converts by the session's time zone, of which no row tells.
     return _rounded(new, name) if column.kind.lower() == new.type else ALL
 
 
@@ -140,9 +142,11 @@ def _day(column: Column, new: Declared, name: str) -> str | None:
 
 def _text(column: Column, new: Declared, name: str) -> str | None:
     if new.type in ("char", "varchar"):
+        # A CHAR loses the spaces at its end.
         ends = f" OR {name} LIKE '% '" if new.type == "char" else ""
         return f"char_length({name}) > {new.length}{ends}"
     if new.type in _WHOLE:
+        # '007' becomes 7, and is written so from then on.
         return f"NOT coalesce(cast(try_cast({name} AS bigint) AS string) = {name}, FALSE)"
     if new.type == "enum" and new.labels:
         return f"{name} NOT IN ({', '.join(map(types.literal, new.labels))})"
@@ -155,6 +159,7 @@ def _set(column: Column, new: Declared, name: str) -> str | None:
 
 def _bytes(column: Column, new: Declared, name: str) -> str | None:
     if new.type in ("binary", "varbinary"):
+        # BINARY fills up with zero bytes.
         return f"length({name}) {'<>' if new.type == 'binary' else '>'} {new.length}"
     return None if new.type in _BLOBS else ALL
 

@@ -49,6 +49,7 @@ def check_rows(name: str, table: Table, behind: Version) -> None:
     kinds = {behind.sources.get(column.name): column.kind for column in behind.columns if column.name in behind.key}
     for column in _of_key(table):
         kind = kinds.get(column.name, column.kind)
+        # Length and digits are in no row, so values that only some types cut are not judged (docs/limits.md).
         if kind != column.kind and retyped.lost(column, retyped.of_kind(kind)) == retyped.ALL:
             raise _lost(name, column.name, alter.sql)
 

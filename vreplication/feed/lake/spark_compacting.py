@@ -86,6 +86,7 @@ def _remove_old(store: Store, keep_seconds: float) -> int:
     store.commit(change)
     reach("lake.compact.before_removal")
     for path in old:
+        # A filler that begins just now may have taken it for a stray.
         with contextlib.suppress(FileNotFoundError):
             (store.directory / path).unlink()
     return len(old)
@@ -106,6 +107,7 @@ class _Compaction:
         return self._session
 
     def run(self) -> Compacted:
+        # Only with history: a table that was dropped can be read as of before.
         dead = self._dead() if self._is_folding else set()
         try:
             made = {n: self._table(t) for n, t in self._manifest.tables.items() if n not in dead}
@@ -140,6 +142,7 @@ class _Compaction:
         """What was there at the horizon, and what these files say of later."""
         at = self._horizon
         found = self._written(table, folded(self._spark, self._store, table, at), _version_at(table, at))
+        # Behind the horizon each change stays one, in the columns that it has.
         for version in {file.version for file in old if file.last > at}:
             files = [file for file in old if file.version == version]
             rows = changes(self._spark, self._store, table, files, table.version(version), self._manifest.watermark)
@@ -152,6 +155,7 @@ class _Compaction:
         gone: list[str] = []
         for version in sorted({file.version for file in files}):
             small = [file for file in files if file.version == version and file.nbytes < _SMALL_BYTES]
+            # One alone would be written anew by each compaction, and be as small.
             if len(small) < 2:
                 continue
             upto = max(file.last for file in small)
@@ -162,6 +166,7 @@ class _Compaction:
 
     def _written(self, table: Table, rows: Any, version: int, count: int | None = None) -> list[File]:
         files = Files(self._spark, self._store, self._work, Catalog(self._manifest))
+        # How many rows a fold leaves is not known, and to count them would be to do it twice.
         if count is not None:
             rows = rows.coalesce(1 + count // _ROWS_A_FILE)
         paths = files.save(rows, table.folder, "c")

@@ -29,6 +29,7 @@ OURS = frozenset({OP, T, SEQ})
 _CELLS = "MAP<STRING, STRUCT<type: STRING, value: STRING, unique: BOOLEAN>>"
 # Jackson, which reads JSON for Spark, takes no text of more than 20,000,000 letters by default.
 _JSON = "map('maxStringLen', '2147483647')"
+# Compared as they were sent: both images are of one definition, so the same value is the same text.
 _KEYS = "transform(filter(map_entries(v.`{0}`), e -> e.value.unique), e -> e.value.value)"
 _IS_OTHER = f"size({_KEYS.format('before')}) = 0 OR {_KEYS.format('before')} <> {_KEYS.format('update')}"
 _RECORDS = (
@@ -156,6 +157,7 @@ class Files:
         pair = group.schema, group.name
         number = self._catalog.of_rows(*pair)
         if number is None:
+            # What no statement has told of was there before the feed: it has its name for all of the lake's time.
             known = any((each.schema, each.name) == pair for each in self._catalog.names)
             number = self._catalog.begin(*pair, group.first if known else 0, rows=pair)
         table = self._catalog.tables[number]
@@ -187,10 +189,12 @@ class Files:
         seen = Observation()
         if looks:
             rows = rows.observe(seen, *map(_expr, looks))
+        # Else there would be a file for each of Spark's partitions, most of them of a few rows.
         tasks = 1 + (group.count - 1) // _ROWS_A_FILE
         written = self.save(rows.coalesce(tasks).selectExpr(*wanted), folder, "w")
         wider = _wider(version, seen.get) if looks else None
         if wider is not None:
+            # No manifest names them; the next run would remove them as strays, but this one may be long.
             for path in written:
                 os.unlink(self._store.path(path))
             return [], wider

@@ -77,6 +77,7 @@ def find(manifest: Manifest, table: str, as_of: int | str | datetime | None = No
         raise Refused(f"The lake has no table {table} at {shown(at)}.", cure="vreplication lake-read lists its tables.")
     if not found.versions:
         raise Refused(f"No row of {table} has come up to {shown(at)}, so its columns are not known.")
+    # Without a row of before there is nothing that it can have changed.
     alters = tuple(each for each in found.alters if each.t <= at and any(file.first < each.t for file in found.files))
     return Snapshot(manifest=manifest, table=found, at=at, alters=alters)
 
@@ -126,6 +127,7 @@ def lines(frame: Any) -> Any:
 
 def folded(spark: Any, store: Store, table: Table, at: int) -> Any:
     """Rows that are there at a time, each as its last change, with our columns. Raises Refused."""
+    # By stretches of one key: which change of a row is its last is told by the key of then, not by that of now.
     (before, files), *more = _epochs(table, at)
     found = _last(changes(spark, store, table, files, before, at), before)
     for version, files in more:
@@ -145,6 +147,7 @@ def _last(rows: Any, version: Version) -> Any:
     names = [types.quoted(column.name) for column in version.columns]
     signed = f"sum(IF({OP} = 'D', -1, 1)) AS vr_count"
     counted = rows.groupBy(*names).agg(*map(_expr, (signed, f"max({T}) AS {T}", f"max({SEQ}) AS {SEQ}")))
+    # Below zero: it was there before the feed, whose INSERT the lake has not.
     repeated = counted.filter("vr_count > 0").selectExpr("*", "explode(sequence(1, vr_count)) AS vr_rank")
     return repeated.selectExpr(f"'I' AS {OP}", T, SEQ, *names)
 
@@ -165,6 +168,7 @@ def changes(spark: Any, store: Store, table: Table, files: Iterable[File], targe
 
 
 def _read(spark: Any, version: Version, paths: list[str]) -> Any:
+    # Given, for Spark would start a job that looks into the files for it.
     columns = ", ".join(f"{types.quoted(column.name)} {column.type}" for column in version.columns)
     return spark.read.schema(f"{_OURS}, {columns}").parquet(*paths)
 

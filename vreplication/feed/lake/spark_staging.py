@@ -29,6 +29,7 @@ SCHEMA = (
 )
 _AGAIN = "Begin a new feed into another topic, and a new lake."
 _HEADERS = "map_from_entries(transform(headers, h -> struct(h.key AS name, cast(h.value AS STRING) AS text))) AS h"
+# try_cast: a header that is no number becomes NULL, and the message is named as none of a feed's (`_LOOK`).
 _STAGED = (
     *("p", "o", "h['vr-kind'] AS kind"),
     *(f"try_cast(h['vr-{name}'] AS BIGINT) AS {name}" for name in ("t", "seq", "n", "gen")),
@@ -43,6 +44,8 @@ _STAGED = (
 )
 _BEFORE = "ORDER BY o ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
 _COUNTED = "kind IN ('row', 'ddl', 'admin')"
+# A Resolved counts in its generation alone, for what is behind an Admin's time comes again in the next one. Spark's
+# greatest passes over NULLs: where the first number of a partition is not known, nothing is taken for lost.
 _LOOK = """
 WITH numbered AS (
   SELECT p, o, kind, t, n, gen, i, claim, bare, {counted} AS c,
@@ -158,6 +161,7 @@ class Staging:
             view.filter("claim IS NULL").unionByName(fetched).write.mode("overwrite").parquet(f"{folder}-whole")
         except Exception:
             # What went wrong there, in our words.
+            # Spark makes an error of its own of what a task raises: whether to wait for the file would not be known.
             for each in view.filter("claim IS NOT NULL").select("claim").toLocalIterator():
                 self.fetcher.get(each.claim)
             raise
@@ -166,6 +170,7 @@ class Staging:
     def _learn(self, folder: str, looked: list[Any]) -> None:
         if not looked:
             return
+        # Before what is resolved: of a generation that has not begun in a partition nothing can be (deciding.py).
         if any(each.marks for each in looked):
             self._learn_marks(folder)
         for each in looked:
@@ -230,6 +235,7 @@ class Staging:
         return whole.unionByName(
             self.spark.sql(
                 "SELECT t, seq, any_value(key) AS key,"
+                # collect_list has no order of its own.
                 " aggregate(transform(sort_array(collect_list(struct(i, value))), x -> x.value), X'',"
                 " (a, b) -> concat(a, b)) AS value, cast(max(m) - count(*) AS INT) AS missing"
                 " FROM vr_parts GROUP BY p, gen, t, seq"

@@ -194,6 +194,7 @@ class Stream:
         """With what a compaction has replaced meanwhile, whose files of before are removed after a while."""
         newest, ours = self._filling.store.open(), self._manifest
         is_ours = (newest.watermark, newest.generation) == (ours.watermark, ours.generation)
+        # Where another process has gone on, `_commit` finds it and ends this one.
         return newest if is_ours else ours
 
     def _files(self, catalog: Catalog) -> Files:
@@ -248,6 +249,7 @@ def _rows(tables: dict[int, Table]) -> int:
 def _topic(address: Address) -> Topic:
     found = Broker(address).find(address.topic)
     if found is None:
+        # Waited for: a lake may be begun before the feed, which makes the topic.
         raise Transient(f"There is no topic {address.topic}.")
     if found.is_compacted:
         raise Refused(
@@ -279,6 +281,7 @@ def _starts(address: Address, topic: Topic, manifest: Manifest) -> dict[int, int
     for number in range(topic.partitions):
         place = manifest.places.get(number)
         low, high = broker.bounds(topic.name, number)
+        # Of one that is out of use nothing is missed: it comes into use again by an Admin, for which deciding.py looks.
         is_read = number < manifest.partitions
         if place is None:
             if low > 0 and is_read:
@@ -318,6 +321,7 @@ def fill(
             try:
                 return stream.run()
             except Transient as error:
+                # A batch has come since, so this is another outage, of which is told again.
                 if stream.has_read:
                     pause, told = _FIRST_PAUSE_SECONDS, ""
                 if error.message != told:

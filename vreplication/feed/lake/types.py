@@ -17,6 +17,7 @@ _LARGE = "decimal(20,0)"
 _MOST_DIGITS = 38
 _FIRST = {
     **dict.fromkeys(("Tiny", "Short", "Medium", "Year"), "int"),
+    # A Long is an INT with or without a sign, and Spark's int has one; MEDIUMINT UNSIGNED fits into it.
     **dict.fromkeys(("Long", "LongLong", "Bit"), "bigint"),
     **{"Float": "float", "Double": "double", "Date": "date", "DateTime": "timestamp_ntz", "Timestamp": "timestamp"},
     **{"Set": "array<string>", "Decimal": "decimal(38,0)"},
@@ -86,6 +87,7 @@ def identity(kind: str, type: str, column: str) -> str:
 
 def misses(kind: str, type: str, text: str) -> str | None:
     """SQL that is true where the value is not what was sent. None: that cannot be."""
+    # The text of a FLOAT or DOUBLE reads back as the same value (docs/feed.md).
     if type in ("string", "float", "double", "array<string>"):
         return None
     lost = f"{text} IS NOT NULL AND {value(kind, type, text)} IS NULL"
@@ -114,6 +116,7 @@ def converted(column: str, old: str, new: str) -> str:
         return column if old == new else f"try_cast({column} AS {new})" if new == "binary" else f"cast(NULL AS {new})"
     if old.startswith("decimal") and new.startswith("decimal"):
         return _all_of(column, f"try_cast({column} AS {new})", new)
+    # Spark 4 casts by the rules of ANSI: without try_ one value that does not fit would end each read of the table.
     return f"try_cast({column} AS {new})"
 
 
