@@ -103,6 +103,7 @@ class CanalJson:
         return Encoded(key=None, value=(found.value or b"")[:-1] + f',"_align":{encode(number)}}}'.encode())
 
     def mark(self, message: Encoded, said: Claim | KeyOnly) -> Encoded:
+        # Both go into `_tidb`, where TiCDC has them, and which is the last object of each value of ours.
         if isinstance(said, Claim):
             return inserted(message, f'"claimCheckLocation":{text(said.location)}', "}}")
         return inserted(message, '"onlyHandleKey":true', "}}")
@@ -181,6 +182,7 @@ def _object(table: _Table, row: tuple[Any, ...]) -> str:
 
 
 def _sql_types(table: _Table, row: tuple[Any, ...]) -> str:
+    # Types of JDBC are signed: a value that one cannot hold is told as the next wider one, in this message alone.
     found = list(table.sql_types)
     for place, most, wider in table.wide:
         if row[place] is not None and row[place] > most:

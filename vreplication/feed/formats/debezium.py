@@ -109,6 +109,8 @@ class Debezium:
 
     def _updated(self, row: Row, table: _Table, before: tuple[Any, ...], after: tuple[Any, ...]) -> list[Encoded]:
         old, new = _key(table, before), _key(table, after)
+        # Compared as it is sent: Kafka compacts by these bytes, so keys that a collation takes for equal ('a' and 'A')
+        # are two, and the old one needs its tombstone.
         if old == new or old is None or new is None:
             return [self._event(row, table, "u", before, after)]
         created = self._event(row, table, "c", None, after, (_OLD_KEY, old))
@@ -153,6 +155,7 @@ class Debezium:
         when = _When(schema, table, ddl.gtid, ddl.commit, ddl.place.t)
         value = f'{{"before":null,"after":null,{self._told(when, "t")}}}'
         name = f"{self.server}.{schema}.{table}"
+        # Debezium's has no key either.
         return Encoded(key=None, value=self._wrapped(value, connect.envelope, name, self.connector, []))
 
     def resolved(self, t: int) -> Encoded:
@@ -165,6 +168,7 @@ class Debezium:
     def admin(self, admin: Admin) -> Encoded:
         said = encode({"partition": admin.partitions, "generation": admin.generation, "ts": admin.t})
         value = f'{{{self._told(_When("", "", "", 0, admin.t), "m")},"admin":{said}}}'
+        # With the generation: compaction would else keep the last Admin alone, and a reader goes from the first one on.
         key = encode({"serverName": self.server, "generation": admin.generation})
         return Encoded(
             key=self._wrapped(key, connect.server_key, has_generation=True),
@@ -251,6 +255,7 @@ def _changes(ddl: Ddl) -> list[dict[str, Any]]:
         return []
     ids = [".".join('"' + name.replace('"', '""') + '"' for name in each) for each in ddl.tables]
     if ddl.verb == "RENAME" and len(ids) == 2:
+        # Debezium names one changed table here, by its old and its new name.
         ids = [",".join(ids)]
     return [{"type": kind, "id": id, "table": None} for id in ids]
 
@@ -280,6 +285,7 @@ def _bits(column: Column) -> Write:
     if bits == 1:
         return lambda value: "true" if value else "false"
     size = (bits + 7) // 8
+    # Debezium's Bits begin with the lowest byte.
     return lambda value: in_base64(value.to_bytes(size, "little"))
 
 
@@ -300,6 +306,8 @@ def _moments(column: Column) -> tuple[Any, str]:
         return _zoned, '"1970-01-01T00:00:00Z"'
     if column.data_type == "date":
         return (lambda value: None if (found := days(value)) is None else str(found)), "0"
+    # As of time.precision.mode=adaptive_time_microseconds, Debezium's default: a DATETIME of up to three digits in
+    # milliseconds.
     unit = 1000 if column.fraction <= 3 else 1
     return (lambda value: None if (found := micros(value)) is None else str(found // unit)), "0"
 

@@ -51,6 +51,8 @@ class PerLayout(Generic[T]):
 
     def of(self, layout: Layout) -> T:
         found = self._made.get(layout.number)
+        # A format outlives a run of the feed, and the catalog of each run numbers its layouts from the beginning again:
+        # by the number alone rows of one table would be written as another's.
         if found is None or found[0] is not layout:
             found = self._made[layout.number] = layout, self.make(layout)
         return found[1]
@@ -97,6 +99,7 @@ def unscaled(value: str) -> bytes:
     """A DECIMAL without its point, as a big-endian number in two's complement of as few bytes as it takes."""
     number = int(value.replace(".", ""))
     bits = (number if number >= 0 else ~number).bit_length()
+    # One bit more than the number has, for its sign.
     return number.to_bytes(bits // 8 + 1, "big", signed=True)
 
 
@@ -108,6 +111,7 @@ def width(column: Column) -> int:
 def numbers(value: bytes) -> list[str]:
     """Of a VECTOR, each as JSON, without an exponent."""
     found = (values._float4(value, at) for at in range(0, len(value), 4))
+    # JSON has no word for what is not finite.
     return [positional(each) if math.isfinite(each) else "null" for each in found]
 
 
@@ -235,10 +239,12 @@ class Origin:
 _UUID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}:")
 
 
+# Each row of a transaction asks for the same one.
 @lru_cache(64)
 def origin(gtid: str) -> Origin:
     """gtid: as of a Row: uuid[:tag]:number, domain-server-number, or file:offset."""
     file, _, offset = gtid.rpartition(":")
+    # A name of MySQL's has colons and ends in digits as well: uuid:number, uuid:tag:number.
     if not file or _UUID.match(gtid) or not offset.isdecimal():
         return Origin(gtid=gtid)
     return Origin(file=file, offset=int(offset))

@@ -82,6 +82,7 @@ class Maxwell:
         return [Encoded(key=encode(key).encode(), value=f"{encode(said)[:-1]}{_origin(ddl.gtid)}}}".encode())]
 
     def resolved(self, t: int) -> Encoded:
+        # One key for all: in a compacted topic the last of them says enough.
         said = {"type": "resolved", "ts": t // _SECOND, "t": t}
         return Encoded(key=b'{"type":"resolved"}', value=encode(said).encode())
 

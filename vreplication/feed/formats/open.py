@@ -152,6 +152,7 @@ class Change:
 
 
 _decode = msgspec.json.Decoder()
+# RecursionError: of JSON that is nested too deeply, which none of ours is.
 _UNREADABLE = (msgspec.DecodeError, KeyError, TypeError, ValueError, RecursionError)
 
 
