@@ -101,6 +101,7 @@ class Ahead:
         """What has been read, as long as its turn is."""
         if self._is_closed or self._met is None:
             return
+        # Not by the thread: topics come and partitions change in the one that sends.
         if self.elsewhere is None:
             self.elsewhere = elsewhere(lanes, source, *self._met)
         now = time.monotonic()

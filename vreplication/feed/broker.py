@@ -186,6 +186,7 @@ class Broker:
     def create_all(self, names: Sequence[str], partitions: int, **config: str) -> None:
         replicas = min(3, self.brokers())
         # P5: acknowledged by two, and no leader that lacks what was acknowledged: a partition would lose its end.
+        # With two brokers both in sync would be too many: a feed would wait as long as either is away.
         settings = {"min.insync.replicas": "2" if replicas == 3 else "1", "unclean.leader.election.enable": "false"}
         settings |= _dotted(config)
         first = min(partitions, _PARTITIONS_AT_ONCE)

@@ -174,6 +174,8 @@ class Tables:
     def redefined(self, tables: Sequence[tuple[str, str]]) -> None:
         """A DDL that names these tables has been read: what is known of them may hold no more."""
         for schema, table in self.stored(tables):
+            # The log may describe the table as before and mean something else: a MariaDB UUID is bytes to it, like the
+            # BINARY(16) that it was, and it tells no unique keys beside the first.
             for shape in [shape for shape in self._known if shape[0] == schema and table in ("", shape[1])]:
                 del self._known[shape]
 

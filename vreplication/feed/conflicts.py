@@ -117,6 +117,7 @@ class Conflicts:
     def _value(self, numbered: tuple[int, _Key], image: _Image) -> tuple[int | bytes, ...] | None:
         """NULL is not equal to anything."""
         number, key = numbered
+        # With the key's number: one value under two keys is no conflict.
         found: list[int | bytes] = [number]
         for part in key:
             value = part.of(image)

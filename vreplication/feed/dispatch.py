@@ -75,6 +75,7 @@ class Weights:
     def of(self, collation: str, text: str) -> bytes:
         """The same for all texts where the server's weights do not say which are equal."""
         text = text.rstrip(" ") if _pads(collation) else text
+        # Equal there is only what has the same letters.
         if collation.endswith("_bin"):
             return text.encode()
         if is_odd(collation):
@@ -113,6 +114,7 @@ class Weights:
         if collation not in self._spaces:
             (self._spaces[collation],) = self._weights(collation, [" "])
         space = self._spaces[collation]
+        # Whole weights only: the end of another one may have the bytes of a space's.
         while space and weight.endswith(space) and len(weight) % len(space) == 0:
             weight = weight[: -len(space)]
         return weight
@@ -199,6 +201,8 @@ class Dispatcher:
         before, after = (self.of(row.layout, image, row.place.t) for image in (row.before, row.after))
         if before == after:
             return ((before, row),)
+        # Both have the row's place. A reader that joins partitions takes the DELETE of one place first (docs/feed.md,
+        # Transaction mode).
         return (before, msgspec.structs.replace(row, after=None)), (after, msgspec.structs.replace(row, before=None))
 
     def gives_up(self, row: Row, *, is_split: bool) -> bool:
@@ -206,6 +210,7 @@ class Dispatcher:
         if self.rule.way != "columns" or row.before is None or not row.layout.has_key:
             return False
         _, _, places = self._compiled(row.layout)
+        # By columns of the key rows with one key always meet in one partition.
         if set(places) <= set(row.layout.key_places):
             return False
         key = row.layout.key_places
@@ -273,4 +278,5 @@ def bytes_of(column: Column, value: Any, weights: Weights) -> bytes:
 
 
 def _number(value: Decimal) -> bytes:
+    # Rounded to Python's 28 digits: what is equal stays so, and what differs behind them only shares a partition.
     return b"0" if not value else format(value.normalize(), "f").encode()

@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 
 _IDLE_SECONDS = 1.0
+# So early ones take a quarter of the time at the most: 1 of 1 + 3.
 _LEAST_BETWEEN, _EARLY_BETWEEN = 0.5, 3.0
 """Between two commits, of the time that the first one took: when the second is due, and when it is an early one."""
 _REMEMBERED = 8
@@ -37,6 +38,8 @@ class Due:
         Where all that there is has been sent, nobody has to wait for that: commits take a quarter of the time then.
         """
         now = time.monotonic()
+        # Not above the interval: one commit of a minute, by a broker that was frozen, must not put the next off by half
+        # of that.
         least = min(self.commit_seconds, (now - began) * _LEAST_BETWEEN)
         self.rows_at = max(began + self.commit_seconds, now + least)
         self._taken += (now - began - self._taken) / _REMEMBERED

@@ -119,12 +119,14 @@ def _check_log(feed: str, session: Session, here: str, place: Position, begins: 
     """half: a transaction behind the place of which a part was sent."""
     if not is_mariadb(session) and str(session.value("SELECT @@global.gtid_mode")) != "ON":
         raise Refused(f"{here} has gtid_mode OFF.", cure="Set it to ON, in the steps of MySQL's manual.")
+    # Also of the transaction of which a part was sent: it stands behind the place, and its rows are in the topic.
     if lacks := ",".join(filter(None, (_missing(session, each) for each in (place.gtids, parse(half))))):
         raise Refused(
             f"{here} has not got all that feed {feed} has read; what these transactions changed may stand in the topic,"
             f" and the server lacks them: {lacks[:_SHOWN]}.",
             cure=f"Go on with a server that has them. {_ANOTHER}",
         )
+    # Also where a prepared branch begins: its rows are not in the progress, and are read again from there.
     if not all(places.exists(session, each) for each in (place, *begins)):
         raise Refused(
             f"{here} does not hold its binary log behind {str(place.gtids)[:_SHOWN]} any more, or never had it.",

@@ -84,6 +84,7 @@ class Run:
             if self._ahead is not None:
                 self._ahead.close()
             self._stream.close()
+            # The next run reads it from the log again, from its progress on.
             self._stream.remove()
 
     def _begin(self) -> None:
@@ -97,6 +98,7 @@ class Run:
             lane.sent.ends += [End()] * more
         # Before anything is written: a partition that has lost its end could be as long as before by then.
         check_held(self.broker, lanes)
+        # Before tails are read: a reader of what is committed sees nothing behind a transaction that is open.
         self._close_open()
         find_tails(self.broker, lanes, is_scaling=progress.intent is not None)
         self.producer.begin_from(progress, lanes)
@@ -117,6 +119,7 @@ class Run:
         self._due.plan(self._looked_at)
         readings = [Reading(self.settings.feed, each.source, each.at) for each in self._sending]
         self._stream = readings[0] if len(readings) == 1 else Merge(readings)
+        # Topics that a killed run has recorded and not begun: a reader waits for their Admin.
         self._begin_topics([lane for lane in lanes if lane.begins])
 
     def _move(self, moved: Progress) -> Progress:
@@ -202,6 +205,8 @@ class Run:
     def _pause(self) -> None:
         """Between two items of the log, but for those that come close behind each other."""
         now = time.monotonic()
+        # Not by the interval alone: beside 200 transactions a second half of the rows are readable within 27 ms, and
+        # within 114 by that.
         if self.producer.rows and self._is_early():
             self._commit()
         elif now - self._paused_at < _PAUSE_SECONDS:
@@ -231,6 +236,7 @@ class Run:
     def _is_due(self, now: float) -> bool:
         if self.producer.rows:
             return now >= self._due.rows_at
+        # Without news no commit: each costs a record of progress and a mark in every partition that has part in it.
         has_news = self._whole > self.progress.resolved or (self._ahead is not None and self._ahead.has_news)
         return now >= self._due.idle_at and has_news
 
@@ -242,6 +248,8 @@ class Run:
     def _whole_of(self, sending: Sending) -> int:
         if sending.is_open:
             return sending.assigned
+        # What waits for the other sources is this source's next, so all before that was sent. By its last transaction
+        # alone Resolved of all would stand still at it.
         return max(sending.assigned, self._stream.next_head(sending.source.number) - 1)
 
     # What does not wait for a giant transaction.
@@ -358,6 +366,8 @@ class Run:
         ddl = ddl_of(sending, piece)
         place = ddl.place
         if place > sending.done:
+            # Before it is sent: a feed that ends here meets the statement again when it is resumed, and does not pass
+            # it over.
             sending.source.check_ddl(ddl)
             messages, tags = self.settings.fit.ddl(sending.source.format, ddl), sending.tags(piece)
             for lane in self._lanes_of(sending, ddl):
@@ -379,6 +389,7 @@ class Run:
     def _commit(self, *, opened: Sequence[Lane] = (), **more: Any) -> None:
         """opened: topics that are recorded with it and hold nothing yet."""
         began = time.monotonic()
+        # All pieces of a large transaction come without a pause between them: whether the feed is to end is asked here.
         self.hooks.check()
         reach("feed.commit")
         # Never below what the progress says: of its time a run that has just begun knows nothing.
@@ -460,6 +471,8 @@ class Run:
         self._by_partition += [0] * (wanted - len(self._by_partition))
         self._use(wanted)
         self._pass_barrier()
+        # In one transaction with the Admins (E4). Where a late EndTxn commits some of them alone, the intent is still
+        # there, and the next run sends the rest.
         self._commit(partitions=wanted, generation=self.progress.generation + 1, intent=None)
         reach("feed.scale.done")
 

@@ -38,6 +38,7 @@ class Future:
 
     def meet(self, piece: Piece) -> None:
         """What is sent now."""
+        # This is asked of each piece: the clock is read only for one that looked late at the last look.
         if piece.commit > self._latest and piece.commit > _now() + AHEAD_MICROS:
             self._tell(
                 piece.source,
@@ -49,6 +50,7 @@ class Future:
         self._latest = _now() + AHEAD_MICROS
         if isinstance(stream, Merge):
             self._look_at_heads(stream)
+        # Times only rise: behind one late commit all have later ones, whatever the log says of them.
         elif self.sendings[0].assigned > self._latest:
             self._tell(
                 0,

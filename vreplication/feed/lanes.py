@@ -89,6 +89,8 @@ class Sent:
 
     def go_ahead(self, partition: int, place: Place) -> None:
         """All of this partition up to this row was sent, whose turn is still to come. More may have been found."""
+        # Not simply this place: an earlier run may have been further ahead, and its rows would come twice behind a
+        # second crash.
         self._behind[partition] = max(self._behind.get(partition, _NOWHERE), place)
         self._cuts[partition] = Place(place.t, place.seq + 1)
 
@@ -181,6 +183,7 @@ class Lane:
     def record(self, reached: Place) -> TableTopic:
         if self.table is None:
             raise ValueError("the topic of the address is recorded in the progress itself")
+        # Of thousands of topics few get something in one commit; what is said of the others is the same again.
         if self.recorded is None or self.is_changed or self.sent.is_kept:
             ends = tuple(chain.from_iterable((end.offset, end.n) for end in self.sent.told(reached)))
             self.recorded = TableTopic(*self.table, self.id, self.before, self.since, ends)

@@ -34,6 +34,8 @@ OVERHEAD = 2_000
 LEAST_BYTES, MOST_BYTES = 5_000, 1_000_000_000
 _LEAST_PIECE = 1_000
 _KEY_ONLY = ("vr-key-only", b"1")
+# Twice an address of 663 bytes at the most (directory 400, topic 200, day and name of the file) with length and
+# SHA-256.
 _CLAIM_BYTES = 1_600
 """What names a file, in the header and in the value."""
 _USE = "Use parts, claim-check:DIRECTORY, key-only or stop."
@@ -147,6 +149,7 @@ class Fit:
         """Raises Terminal."""
         if self.policy.way == "parts" or self._all_fit(messages):
             return messages
+        # As many messages as of the whole row: only a change of the key makes more of one, and the key is in both.
         bare = format.row(self._key_of(row))
         return [
             message if fits(message, self.piece) else self._instead(format, row, message, bare[number])

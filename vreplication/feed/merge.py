@@ -57,6 +57,7 @@ class Backlog:
         """All pieces up to this time are in, or were."""
 
     def add(self, piece: Piece) -> None:
+        # Behind what waits on disk, or for it, nothing goes to the front: a source's pieces leave in its order.
         if not self._aside and not self._last and self._front_bytes < self._memory:
             self._front.append(piece)
             self._front_bytes += piece.nbytes
@@ -89,6 +90,7 @@ class Backlog:
         data = _encode(self._last)
         self._sorter.add([Entry(_TABLE, self._written, 0, 0, data)])
         self._aside.append(len(data))
+        # A chunk's number is its time to the sorter, which gives out nothing above what is resolved.
         self._sorter.resolve(_TABLE, self._written)
         self._last, self._last_bytes = [], 0
 
@@ -166,6 +168,7 @@ class Merge:
 
     def close(self) -> None:
         with self._changed:
+            # A thread that waits for room reads no connection, so to close the logs alone would not end it.
             self._is_closed = True
             self._changed.notify_all()
         for reading in self._readings:
@@ -202,6 +205,7 @@ class Merge:
             for piece in reading.pieces():
                 if piece is not None:
                     self._put(self._backlogs[number], piece)
+            # Without an error the others would wait for this source for ever.
             raise Transient("The log of a source ended.")
         except BaseException as error:  # the main thread ends by it, whatever it is
             with self._changed:

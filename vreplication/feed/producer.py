@@ -155,6 +155,7 @@ class FeedProducer:
             for message, part in pieces[there:]:
                 self._produce(lane, partition, Kind.ROW, place, message, tags, part)
         lane.last = place.t
+        # Also where all of it stood there already: so much of the log was gone by, and a commit says so.
         self.rows += 1
 
     def broadcast(
@@ -194,6 +195,7 @@ class FeedProducer:
     def _unknown(self, lanes: Sequence[Lane], partitions: int) -> Lane | None:
         of_all, one = self._own.list_topics, lanes[0].name
         with self._calls("The topic's partitions cannot be looked at"):
+            # Of one topic by name, for a cluster may have thousands; of many, one question is cheaper than one of each.
             found = (of_all(timeout=15.0) if len(lanes) > 1 else of_all(one, timeout=15.0)).topics
         few = (each for each in lanes if each.name not in found or len(found[each.name].partitions) < partitions)
         return next(few, None)
@@ -337,7 +339,10 @@ class FeedProducer:
         The broker leaves its mark out in a partition that has no leader when the transaction ends.
         """
         for (topic, partition), tags in last.items():
+            # With the last number that stands in front of it, of what is committed by this as well: another one would
+            # be a gap.
             own = headers(Kind.RESOLVED, Place(t, 0), tags.n, tags.generation)
+            # Its offset is not noted: no lanes are known yet, and the tails are read behind it.
             self._put(topic, partition, message, own, is_last=False)
         self.flush()
         with self._calls("What was left open cannot be committed"):
@@ -367,6 +372,7 @@ class FeedProducer:
         self._note_error(error, message)
         if error is None:
             ends, number = self._lanes[str(message.topic())].sent.ends, message.partition() or 0
+            # Its number was counted when it was produced; where it came to stand is known to the broker alone.
             ends[number] = End(offset=message.offset() or 0, n=ends[number].n)
 
     def _cause(self, error: KafkaError) -> KafkaError:

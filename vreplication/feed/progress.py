@@ -110,6 +110,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
     def encoded(self) -> bytes:
         data = msgspec.json.encode(self)
+        # It is done in each commit, so at the quickest level.
         return zlib.compress(data, 1) if len(data) > _LONG else data
 
 

@@ -142,6 +142,7 @@ class Reading:
         self._tailer = self.source.open_log(start)
         watches = (self._snapshot.watch(),) if self._snapshot else ()
         self._tailer.join(Following(name=self._name, watches=watches, catalog=self.source.tables))
+        # Branches that MySQL has lost are held, and the log is needed from there on (docs/limits.md).
         if self._tailer.is_mariadb:
             # The catalog's connection is this thread's.
             self._lost = Lost(lambda: self.source.tables.session, self._matcher, self._dropped)
@@ -191,6 +192,8 @@ class Reading:
         if isinstance(item, Stopped):
             raise item.error
         if self._snapshot is not None:
+            # A snapshot that has ended by an error writes no marker any more. On a quiet source no row comes either
+            # that could tell, so it is asked at each heartbeat.
             self._snapshot.look()
         if isinstance(item, Group):
             # Only what is no plain commit begins or ends a branch.
@@ -204,6 +207,7 @@ class Reading:
         """A transaction, or a part of one."""
         self._check_first(group)
         self._open = open_one = self._open or self._new(group)
+        # A short row takes more as objects of Python than as bytes of the log, and memory is counted by this.
         each = max(_ROW_BYTES, group.nbytes // max(1, len(group.items)))
         rows: list[RowChange] = []
         for change in group.items:
@@ -220,6 +224,8 @@ class Reading:
                 if len(rows) >= _MANY:
                     yield self._piece(open_one, rows, each)
                     rows = []
+        # Also without rows: the place in the log moves behind transactions of tables that are not followed, or it would
+        # be purged some day.
         if rows or group.is_last:
             yield self._piece(open_one, rows, each, self._mark(group))
 
@@ -264,6 +270,8 @@ class Reading:
         self.source.tables.redefined(tables)
         if self._snapshot is not None:
             self._redefine(self._snapshot, change.after["verb"], self.source.tables.stored(tables))
+        # Rows of the same transaction behind it (CREATE TABLE … SELECT) have a later time (docs/feed.md, Time): a
+        # consumer applies them behind the DDL by that.
         of.t, of.seq, of.is_fresh = self._next(of.commit), 0, True
         return found
 
@@ -306,6 +314,7 @@ class Reading:
 
 def gtid_text(group: Group) -> str:
     if group.gtid is None:
+        # Where it begins is a name as well: the same each time that this log is read.
         return str(group.start)
     name = group.gtid
     return "-".join(map(str, name)) if len(name) == 3 else ":".join(map(str, name))

@@ -53,7 +53,11 @@ _PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0)
 """Seconds between runs that ended by what may pass."""
 _TOLD_SECONDS = 5.0
 """What has passed by then is not told."""
+# On a quiet source heartbeats are all that a log brings, and with one source a run has its turn to commit, to scale
+# and to end with each of them.
 _HEARTBEAT_SECONDS = 0.1
+# A leader that is new knows of a topic within moments. With no time at all a broker's restart would end the feed;
+# without an end it would wait for ever for what somebody has deleted.
 LOST_SECONDS = 30.0
 _LAYOUTS = 1 << 24
 """Numbers of layouts for each source."""
@@ -98,6 +102,8 @@ class Service:
             self._commits = 0
             try:
                 self._run_once()
+            # It is Transient to whoever waits for a lease. Here another process works on the feed, and to begin again
+            # would fence that one in Kafka, in turn with it.
             except LeaseHeld:
                 raise
             except (Transient, Ambiguous, Superseded) as error:
@@ -176,6 +182,8 @@ class Service:
         if begun is not None:
             return begun
         progress = decode(found or b"")
+        # P7: what stands behind the progress is known again by partition and place, which follow from these rules. By
+        # others its rows would be sent once more.
         if progress.rules != self.feed.rules:
             raise Refused(
                 f"Feed {self.feed.id} was begun with other tables, columns, topics, protocol or dispatch.",
@@ -326,6 +334,7 @@ def end(feed: Feed, seconds: float = 60.0, check: Callable[[], None] = lambda: N
 
     check: asked while the broker is waited for; what it raises ends that.
     """
+    # The size is of no use here: nothing is sent.
     producer = FeedProducer(feed.address, feed.id, 1_000_000)
     producer.check = check
     producer.open(seconds)

@@ -170,6 +170,8 @@ class Snapshot:
         with self._changed:
             chunk = self._chunks.pop(str(row["id"]), None)
             if chunk is not None:
+                # As of this place in the log (F1b): what ends behind it is told as a change, and need not be waited
+                # for.
                 self._passed[str(row["id"])] = held()
                 self._changed.notify_all()
         if chunk is None:
@@ -211,6 +213,8 @@ class Snapshot:
         # The end, too, is a place in the log: the reader comes to this marker when all rows before it were sent.
         self._mark(session, Chunk(layout=None, rows=(), filled=Filled(is_done=True), table=None))
         with self._changed:
+            # The reader of the log may still come to a RENAME in front of the last marker: then there is more to be
+            # read.
             while self._chunks and not self._is_closed and not self._is_again:
                 self._changed.wait(1.0)
             self._check()
@@ -226,6 +230,8 @@ class Snapshot:
         except SqlError:
             log.info("table %s.%s is gone", schema, table)
             return
+        # A place in the order of another key does not tell which rows were read. All are read again, and some come
+        # twice.
         if begun.key not in ("", reader.key):
             after = None
         while True:

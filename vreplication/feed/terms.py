@@ -63,6 +63,7 @@ class Feed:
     @property
     def rules(self) -> str:
         """What may not change while the feed lives, for a replay has to give the same."""
+        # No word where it is not so: progress that an older version wrote has none.
         own = ("topic-per-table",) if self.is_each else ()
         return " ".join(map(str, (self.format.name, self.rule, *(each.filter for each in self.sources), *own)))
 

@@ -84,6 +84,7 @@ def make_lanes(
             raise Terminal(words, cure="Delete that topic, or leave its table out of a new feed.")
     broker.create_all([name for name in named if name not in there], partitions)
     if there:
+        # Many partitions are made in several requests, and a run that was killed between them has left fewer.
         broker.grow(list(there), partitions)
     seen = broker.look(list(named))
     if missing := named.keys() - seen.keys():
@@ -109,6 +110,7 @@ def unusable(broker: Broker, found: Topic | None, main: Topic | None, protocol: 
         return f"Topic {found.name} holds messages already, and none of them are this feed's."
     if found.is_compacted and protocol in KEYLESS:
         return f"Topic {found.name} is compacted; messages of {protocol} have no key that lasts."
+    # Messages are cut, or refused, by what the topic of the address takes, whichever topic they go to (large.py).
     if main is not None and found.most_bytes < main.most_bytes:
         return f"Topic {found.name} takes less than topic {main.name} in one message (max.message.bytes)."
     return ""
@@ -116,6 +118,8 @@ def unusable(broker: Broker, found: Topic | None, main: Topic | None, protocol: 
 
 def holds(broker: Broker, topic: Topic) -> bool:
     """Anything that is committed."""
+    # What was aborted does not count, though it takes offsets: a beginning that was killed leaves some, and the same
+    # command begins once more.
     bounds = broker.bounds_of((topic.name, number) for number in range(topic.partitions))
     starts = {each: low for each, (low, high) in bounds.items() if high > low}
     return any(True for _ in broker.behind_each(starts))
@@ -157,11 +161,13 @@ def check_topics(broker: Broker, progress: Progress, lanes: Lanes, wanted: int |
         found = seen.get(lane.name)
         if found is None:
             raise Missing(lane.name)
+        # By the id: under the same name it looks as it did, and is empty.
         if found.id != lane.id:
             raise Terminal(
                 f"Topic {lane.name} was deleted and made again: what it held is gone.",
                 cure="Begin a new feed into another topic.",
             )
+        # Fewer are not asked for: Kafka removes none.
         if found.partitions > max(len(lane.sent.ends), progress.intent or 0, wanted or 0):
             raise Terminal(
                 f"Topic {lane.name} has {found.partitions} partitions, the feed uses {progress.partitions}:"

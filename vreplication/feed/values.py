@@ -106,6 +106,7 @@ def _decoder(session: Session, charset: str) -> Decode:
     sql = "SELECT MAXLEN FROM information_schema.CHARACTER_SETS WHERE CHARACTER_SET_NAME=%s"
     if int(session.value(sql, (charset,)) or 0) == 1:
         return _of_table(session, charset)
+    # Each text that is not remembered is a question to the server.
     return functools.lru_cache(65_536)(functools.partial(_asked, session, charset))
 
 
@@ -141,6 +142,7 @@ def _asked(session: Session, charset: str, data: bytes) -> str:
 
 
 def _no_text(charset: str, data: bytes) -> SourceChanged:
+    # P3: a server converts such bytes to a question mark, and a target would have that with every check green.
     return SourceChanged(
         f"A row holds text in {charset} that the server cannot convert to Unicode: X'{data[:100].hex().upper()}'.",
         cure="Leave the column out (--columns), or make it VARBINARY before its rows are read; begin another feed.",
