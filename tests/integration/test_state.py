@@ -11,6 +11,7 @@ import pytest
 
 from sandbox.databases import Database
 from tests.support.flow import wait_until
+from vreplication.engine import maintenance
 from vreplication.errors import LeaseHeld, Refused, Superseded, Terminal, Transient
 from vreplication.mysql.server import started_at
 from vreplication.mysql.session import ConnectionLost, Session, connect
@@ -33,6 +34,7 @@ from vreplication.state import (
 from vreplication.state.checkpoint import Checkpoint
 from vreplication.state.ledger import Chunk, KeyRange, Landing, Split
 from vreplication.state.workflows import WorkflowRow
+from vreplication.ui import acts
 from vreplication.workflows import operate
 from vreplication.workflows.online_ddl import cleaning
 
@@ -320,6 +322,15 @@ def test_small_rows_round_trip(session: Session) -> None:
     assert (found["percent"], found["lag_seconds"], found["backlog"]) == (1.5, 0.5, None)
     journal.write(session, WORKFLOW, "released", "x", actor="ann")
     assert [e["event"] for e in journal.read(session, WORKFLOW)] == ["released"]
+
+
+def test_a_release_on_the_page_takes_the_place_of_a_windows(session: Session, database: Database) -> None:
+    """Which would take it back when it closes."""
+    gate.release(session, WORKFLOW, maintenance.named("Sat 02:00-04:00 UTC"))
+    acts.release(database.url, WORKFLOW, "ann")
+    assert gate.released_by(session, WORKFLOW) == "ann"
+    assert acts.release(database.url, WORKFLOW, "bob") == "It was released before, by ann."
+    assert gate.released_by(session, WORKFLOW) == "ann"
 
 
 def test_a_workflow_is_forgotten_whole_or_not_at_all(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from vreplication import names
 from vreplication.cutover.reasons import LEFT_BEHIND
-from vreplication.engine import effort
+from vreplication.engine import effort, maintenance
 from vreplication.errors import Refused
 from vreplication.mysql.session import Session
 from vreplication.mysql.url import SourceUrl
@@ -54,7 +54,8 @@ def release(url: SourceUrl, workflow: str, by: str) -> str:
     row = _live(url, workflow, "released")
     with quick(url) as session:
         before = None if _needs_another(session, workflow) else gate.released_by(session, workflow)
-    if before is not None:
+    # A window takes its own back when it closes; a person's, given meanwhile, is to stay.
+    if before is not None and not maintenance.is_a_windows(before):
         return f"It was released before, by {before}."
     operate.release(url, workflow, by)
     if "reverts" in row.spec:
