@@ -117,6 +117,8 @@ class Comparer:
         return found
 
     def _refresh(self, keys: Sequence[Key]) -> Found:
+        # Within the slice only: a row that has left it meanwhile belongs to another interval, whose run may have been
+        # here first.
         return self._write(self._read(keys, self.slice.source_sql(self.tables)))
 
     def _write(self, rows: Sequence[Row], guard: str = "") -> Found:
@@ -144,9 +146,13 @@ class Comparer:
         """Rows of the target's slice that the source's slice does not have."""
         timed = f"{ident(self.tables.time.source.name)} IS NOT NULL"
         moved = self._read(list(extra.values()), timed)
+        # The guard is part of the statement: between our look and this write the other interval's run may have taken
+        # the row, with a newer image than ours.
         written = self._write(moved, guard=self.slice.target_sql(self.tables))
         gone = self._gone(extra, moved, timed)
         if not self.is_mirror:
+            # Rows that are to stay are no difference: no round would mend them, and the interval would never be
+            # verified.
             return written + Found(differing=len(extra) - len(gone), extra=len(gone))
         example = shown(self.tables, next(iter(extra.values())))
         return written + Found(differing=len(extra), example=example, counts=Counts(deleted=self._delete(gone)))
@@ -169,6 +175,7 @@ class Comparer:
             sql = f"DELETE FROM {qualified(target.schema, target.name)} WHERE ({where}) AND "
             # The keys are found by collation, and another spelling is another row.
             sql += f"SHA2({exact},256) IN ({','.join(quoted(name) for name in names)}) AND "
+            # Another interval's run may have taken the row meanwhile; its time is not in this slice any more then.
             deleted += self.target.execute_raw(sql + self.slice.target_sql(self.tables))
         return deleted
 

@@ -53,6 +53,8 @@ class Conflicts:
     def _judge(self, row: Row) -> str | None:
         """None: the row that is in the way is the same, spelled in another way. '': nothing is in the way any more."""
         mine = next((seen for seen in self._seen(row.key, row.key) if seen.ident == row.ident), None)
+        # The source has deleted or renamed it since it was read: there is nothing to be written, and the next
+        # comparison tells.
         if mine is None:
             return ""
         for unique in self.tables.plain_unique:
@@ -61,9 +63,13 @@ class Conflicts:
         return ""
 
     def _verdict(self, unique: model.Key, mine: _Seen, rival: Key) -> str | None:
+        # Both in one statement: by two, a value that went from one row to the other meanwhile would look like a real
+        # duplicate.
         seen = self._seen(mine.key, rival)
         mine = next((one for one in seen if one.ident == mine.ident), mine)
         other = next((one for one in seen if one.ident != mine.ident and one.is_rival), None)
+        # The target is asked, whose collation decides: a row of it that equals both values shows that it cannot hold
+        # both rows.
         if other is not None and self._rivals(unique, mine, other):
             raise self._proven(unique, mine.key, other.key)
         if other is None and mine.is_rival and unique.is_primary:
@@ -96,6 +102,8 @@ class Conflicts:
         try:
             return self._look(key, rival)
         except SqlError as error:
+            # A rival that the source's character set cannot spell is no row of the source, so what is left is the row
+            # itself.
             if error.code not in FOREIGN or key == rival:
                 raise
             return [one for one in self._look(key, key) if not one.is_rival]

@@ -72,7 +72,9 @@ def in_utc(moment: datetime) -> datetime:
 
 def _change(moment: datetime, zone: str, before: timedelta) -> datetime:
     """When the clocks were set back: the last change of the offset from `before`, not after `moment`."""
+    # Clocks are changed on whole seconds.
     late = moment.replace(microsecond=0)
+    # The second coming lasts for as long as the clocks were set back, so the change is no further behind than that.
     early = late - (before - (moment.astimezone(ZoneInfo(zone)).utcoffset() or timedelta())) - _SECOND
     while late - early > _SECOND:
         middle = (early + (late - early) / 2).replace(microsecond=0)
@@ -106,5 +108,6 @@ def _raised(moment: datetime, unit: timedelta) -> datetime:
 def parts(span: Walls, count: int) -> list[Walls]:
     """The span cut into at most `count` spans of the same length, which tile it."""
     whole = span.high - span.low
+    # A set, for of a very short span some of the marks are the same microsecond.
     marks = sorted({span.low, *(span.low + whole * i / count for i in range(1, count)), span.high})
     return [Walls(low=a, high=b) for a, b in pairwise(marks)]

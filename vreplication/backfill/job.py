@@ -30,6 +30,8 @@ def _name(value: str) -> str:
 def _zone(value: str) -> str:
     try:
         ZoneInfo(value)
+    # KeyError: there is no such zone; ValueError: a path that leads outside; OSError: a folder of the database, as
+    # Europe is.
     except (KeyError, ValueError, OSError):
         raise ValueError(f"{value!r} is no time zone of the IANA database, such as Europe/Berlin") from None
     return value
@@ -41,6 +43,7 @@ Name = Annotated[str, AfterValidator(_name)]
 class Job(BaseModel):
     """A table whose rows of one interval are copied from `source` to `target`."""
 
+    # Without `strict` pydantic takes true for 1 and "no" for false: a slip in the YAML would be a setting.
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     name: Name = Field(description="What the job is called on the command line and in a DAG run's conf.")

@@ -24,6 +24,7 @@ _SKEW = timedelta(minutes=5)
 """The scheduler's clock may be that much before the source's."""
 _PATIENCE = 60
 """Seconds for each of `lateness_minutes` that an open transaction is waited for."""
+# InnoDB renews what it shows when it has not been read for 100 ms.
 _LOOKS, _LOOK_SECONDS = 5, 0.2
 _NOT_ALLOWED, _CANNOT_CONVERT = 1227, 3854
 """Without PROCESS; and on MySQL while a statement has a character of four bytes (cutover/transactions.py)."""
@@ -66,6 +67,8 @@ class Waiter:
 
     def _oldest(self) -> str:
         """The first transaction that began before the end and has written. '': none, or they cannot be seen."""
+        # A new connection each time: only where its own transaction is listed was the list renewed after this look
+        # began.
         with connect(self.session.url) as probe:
             probe.execute_raw("START TRANSACTION WITH CONSISTENT SNAPSHOT")
             for look in range(_LOOKS):
@@ -74,6 +77,7 @@ class Waiter:
                 try:
                     found = _transactions(probe)
                 except SqlError as error:
+                    # PROCESS is not demanded: without it lateness_minutes alone has to be enough (docs/backfill.md).
                     if error.code == _NOT_ALLOWED:
                         return ""
                     if error.code != _CANNOT_CONVERT:

@@ -33,6 +33,8 @@ _BEAT_SECONDS = 5.0
 _PAUSE_SECONDS = 1
 _PLACES = 64
 """Runs that write one table side by side."""
+# 59 bits hold the microseconds from the year 1 to 9999 (3.2e17). With 16 two time columns of one table could be taken
+# for the same, and be compared by their bounds: one in 65,536.
 _BOUND_BITS, _COLUMN_BITS = 59, 16
 _BITS = 2 * _BOUND_BITS + _COLUMN_BITS
 _MICROSECOND = timedelta(microseconds=1)
@@ -132,6 +134,8 @@ class _Table:
             wanted = [self._place(number), *self._said(number, claim.bits())]
             if self._take(wanted, 0):
                 return ""
+            # The server keeps locks until the session ends: what was taken of a claim that failed would stand in
+            # others' way.
             self._release(wanted)
         return f"{_PLACES} other runs"
 
@@ -152,6 +156,8 @@ class _Table:
         return f"{self._base}.{number}"
 
     def _said(self, number: int, bits: str) -> list[str]:
+        # Two names a bit, for 0 and for 1: with one alone, a lock that a session which ends has let go already would
+        # read as 0, and the claim as another interval.
         return [f"{self._place(number)}.{i}.{bit}" for i, bit in enumerate(bits)]
 
     def _holders(self, names: list[str]) -> list[int | None]:
@@ -159,6 +165,7 @@ class _Table:
         return [None if each is None else int(each) for each in found or ()]
 
     def _take(self, names: list[str], seconds: int) -> bool:
+        # All in one statement, for a claim is 135 locks; GET_LOCK says 0 when the time is over and NULL when it failed.
         found = self.session.row(f"SELECT {','.join(f'GET_LOCK(%s,{seconds})' for _ in names)}", names)
         return set(found or ()) == {1}
 
@@ -182,7 +189,10 @@ class Place:
         """From here on no slice of the step before is committed, as one that an executor has kept might be."""
         with self._turn:
             self._holder = self._holder or int(self.session.value("SELECT CONNECTION_ID()"))
+            # The beat asks through this session from its own thread, and a connection bears one statement at a time
+            # (`_turn`).
             before, self.steps = self._name, self.steps + 1
+            # The name has a random token, so it is free and its lock never waited for.
             self.session.row("SELECT RELEASE_LOCK(%s),GET_LOCK(%s,0)", (before, self._name))
         return Fence(name=self._name, holder=self._holder)
 
@@ -205,6 +215,7 @@ class Place:
             yield
         finally:
             self._is_over.set()
+            # The beat may hang in a read of a server that does not answer; it is a daemon, and only asks.
             thread.join(1.0)
 
     def _beat(self) -> None:
@@ -213,6 +224,8 @@ class Place:
                 with self._turn:
                     self.session.value("SELECT 1")
             except VReplicationError as error:
+                # Not mended by a new connection: the locks went with the old one, and another run may have the interval
+                # by now.
                 self.lost = error
                 return
 
@@ -222,6 +235,8 @@ def placed(
     target: SourceUrl, tables: Tables, span: Walls, pause: Callable[[float], None], notify: Callable[[str], None]
 ) -> Iterator[Place]:
     """The run's place, for the length of a block. Raises LeaseHeld when another run keeps it out too long."""
+    # Where a host is cut off its connection stays open on the server, for hours by default, and with it the run's
+    # locks.
     with connect(target, idle_seconds=IDLE_SECONDS) as session:
         table = f"{tables.mapping.target.schema}.{tables.mapping.target.name}"
         _wait(_Table(session=session, name=table), Claim.of(tables, span), pause, notify)

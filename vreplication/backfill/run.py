@@ -45,6 +45,8 @@ ROUNDS = 5
 """Comparisons at most. Each repairs what it found, and the next one has to find nothing."""
 _PAUSE_SECONDS = 0.5
 _UNCOMPARED = "What this run wrote has not been compared."
+# Without an index on the time column each COUNT and checksum reads a whole table, longer than a statement has by
+# default.
 _open = functools.partial(connect, read_timeout=TABLE_SECONDS)
 
 
@@ -120,6 +122,7 @@ def run(
     with _open(source_url) as source, _open(target_url) as target:
         tables = check(job, source, target)
         span = _span(job, tables, start, end)
+        # An interval inside the second coming of an hour has no wall times of its own: its low and high are the same.
         slices = [] if span.is_empty else cut(source, tables, span)
         missing = null_rows(source, tables)
     interval = _Interval(
@@ -130,6 +133,8 @@ def run(
 
 
 def _span(job: Job, tables: Tables, start: datetime, end: datetime) -> Walls:
+    # Our sessions are in UTC, and a TIMESTAMP is compared in the session's zone, whatever the job says of its
+    # DATETIMEs.
     return walls(start, end, "UTC" if tables.time.source.data_type == "timestamp" else job.time_zone)
 
 
@@ -155,6 +160,7 @@ def check(job: Job, source: Session, target: Session) -> Tables:
     """Read both tables and pair them. Raises Refused."""
     servers = (inspect(source), inspect(target))
     ours, theirs = read_table(source, job.table, "source"), read_table(target, job.written_table, "target")
+    # Some servers tell spellings of a name apart and some do not: to refuse one job too many is harmless.
     is_same_table = (ours.schema.lower(), ours.name.lower()) == (theirs.schema.lower(), theirs.name.lower())
     if is_same_table and _identity(servers[0]) == _identity(servers[1]):
         raise Refused("Source and target are the same table.", cure="Name another target_table or connection.")
@@ -168,18 +174,22 @@ def check(job: Job, source: Session, target: Session) -> Tables:
         source_index=time_index(source, ours, time_pair.source.name),
         target_index=time_index(target, theirs, time_pair.target.name),
         soft=soft_pairs(mapping, servers),
+        # The target's: it takes the statements. A row that is beyond the source's own limit comes as NULL
+        # (rows.Row.text).
         packet=int(servers[1].setting("max_allowed_packet") or 1 << 20),
     )
 
 
 def _identity(server: Server) -> tuple[str | None, ...]:
     """Alike for two connections to one server, by whatever host name."""
+    # MariaDB has no server_uuid: there the other four have to do.
     return tuple(server.setting(name) for name in ("server_uuid", "hostname", "port", "datadir", "server_id"))
 
 
 def null_rows(source: Session, tables: Tables) -> int:
     """Rows of the whole source table that are in no interval."""
     column = tables.time.source
+    # In a NOT NULL DATE or DATETIME IS NULL finds 0000-00-00 on both servers: to ask would count rows that have a time.
     if not column.is_nullable:
         return 0
     return int(source.value(f"SELECT COUNT(*) {source_from(tables)} WHERE {ident(column.name)} IS NULL"))
@@ -208,6 +218,7 @@ class _Interval:
         """In a place of its own, with the session that is given or one that is ended here."""
         pause, notify = functools.partial(_sleep, self.stop), lambda text: self.notify(f"{self.job.name}: {text}")
         with placed(self.urls[1], self.tables, span, pause, notify) as self.place:
+            # The place comes before Spark: a run that waits for another one's interval holds no JVM for those minutes.
             if spark is not None:
                 return self._work(spark)
             session = _start_spark(self.job, self.check)
@@ -236,6 +247,7 @@ class _Interval:
             answers = run_slices(spark, self._task("compare"), left, self.job.parallelism, self.check)
             found = sum((answer.found for answer in answers), Found())
             self.counts += found.counts
+            # By slice: one that is compared again would otherwise count its extra rows a second time.
             extra.update({answer.slice: answer.found.extra for answer in answers})
             left = [answer.slice for answer in answers if answer.found.differing]
             if not left:
@@ -243,6 +255,9 @@ class _Interval:
         return replace(found, extra=sum(extra.values()), counts=Counts())
 
     def _pause(self, number: int) -> None:
+        # What the first comparison repairs was mostly written while it was copied, and is looked at again at once. What
+        # still differs then is being written all the time: growing pauses let it come to rest before the last round
+        # fails the run.
         if number > 1 and self.stop.wait(_PAUSE_SECONDS * number):
             self.check()
 
@@ -258,6 +273,8 @@ class _Interval:
             act=act,
             is_mirror=self.job.mirror,
             batch_rows=self.job.batch_rows,
+            # A step of its own for each job: a slice of the copy that a lost executor still holds can then not be
+            # committed behind the comparison that said "verified".
             fence=self.place.next_step(),
         )
 

@@ -59,12 +59,14 @@ def cut(session: Session, tables: Tables, span: Walls, slice_rows: int = SLICE_R
 
 def source_from(tables: Tables) -> str:
     source = tables.mapping.source
+    # Left to itself the optimizer may take a range for too wide and read the whole table, for each of up to 512 slices.
     return f"FROM {qualified(source.schema, source.name)} FORCE INDEX ({ident(tables.source_index)})"
 
 
 def _by_key(session: Session, tables: Tables, whole: Slice, count: int) -> list[Slice]:
     """Without an index on time each slice would read the whole table: cut the key, where that is a number."""
     pair = tables.mapping.key[0]
+    # Of both, for the same bounds cut the target's rows.
     if not {pair.source.data_type, pair.target.data_type} <= INTEGERS:
         return [whole]
     name = ident(pair.source.name)
@@ -73,4 +75,5 @@ def _by_key(session: Session, tables: Tables, whole: Slice, count: int) -> list[
         return [whole]
     low, high = int(found[0]), int(found[1])
     marks = sorted({low + (high - low) * i // count for i in range(1, count)})
+    # Open at both ends: the target may hold keys below and above all that the source has now, which mirror has to see.
     return [replace(whole, first=a, last=b) for a, b in pairwise([None, *marks, None])]

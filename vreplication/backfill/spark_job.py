@@ -59,6 +59,7 @@ class Task:
         answers: list[Answer] = []
         for part in slices:
             answers.append(self._answer(part))
+            # `run_slices` raises the first error, so more slices of this hand would be work for nothing.
             if answers[-1].error is not None:
                 break
         return answers
@@ -67,8 +68,13 @@ class Task:
         for attempt in itertools.count(1):
             try:
                 return Answer(slice=part, found=self._do(part))
+            # Elsewhere an Ambiguous is never retried; a slice whose COMMIT was not answered is, because writing it
+            # again comes to the same rows.
             except (Transient, Ambiguous) as error:
                 is_lock = isinstance(error, LockWait)
+                # A lost place does not come back, and each further attempt would be rolled back as well. Slices that
+                # met in a lock are healthy, and one of them gets through each time, so they are tried more often than a
+                # server that is away.
                 if isinstance(error, PlaceLost) or attempt >= (_LOCK_ATTEMPTS if is_lock else _ATTEMPTS):
                     return Answer(slice=part, found=Found(), error=error)
                 # Not all at once again: two slices may have been in each other's way.
@@ -81,6 +87,8 @@ class Task:
         """A slice is one transaction of the target: whatever ends it takes back all of it."""
         with _open(self.source) as source, _open(self.target) as target, target.transaction():
             found = self._copy(source, target, part) if self.act == "copy" else self._compare(source, target, part)
+            # As the last statement, when all rows are locked: a run that begins behind this look waits for them
+            # (docs/backfill.md).
             self.fence.check(target)
             return found
 

@@ -59,7 +59,10 @@ class Tables:
     def plain_unique(self) -> tuple[Key, ...]:
         """The target's unique keys over columns that the source fills, the primary one first."""
         filled = {pair.target.name for pair in self.mapping.pairs}
+        # Over a column that the target fills by itself the source has no value that conflict.py could look for.
         found = [k for k in self.mapping.target.keys if k.is_unique and {p.column for p in k.parts} <= filled]
+        # conflict.py judges by the first key that has a rival, and only of the primary one may the rival be the row
+        # itself, spelled in another way, which is then written.
         return tuple(sorted(found, key=lambda key: not key.is_primary))
 
     @property
@@ -69,6 +72,7 @@ class Tables:
 
     @property
     def is_time_indexed(self) -> bool:
+        # `time_index` says PRIMARY where there is none: each slice of time would read the whole table then.
         return "PRIMARY" not in (self.source_index, self.target_index)
 
 
@@ -124,6 +128,7 @@ def _check_key(source: Table, key: Key, target: Table) -> None:
     if ours != theirs:
         raise Refused(f"The primary key is ({_list(key)}) on the source and ({_list(other)}) on the target.")
     for part in (*key.parts, *other.parts):
+        # Rows are found by whole values, and such a key takes two for one that differ behind the prefix.
         if part.prefix is not None:
             raise Refused(f"The primary key holds only the beginning of {part.column}.")
     for name in key.columns:
@@ -168,6 +173,7 @@ def _must_be_given(column: Column) -> bool:
 
 def _pairs(source: Table, target: Table) -> Iterator[ColumnPair]:
     for column in target.columns:
+        # A value for a generated column is an error on both servers; `check_generated` looks at those.
         if source.has_column(column.name) and not column.generated:
             origin = source.column(column.name)
             if not _is_taken_as_it_is(origin, column):
@@ -283,12 +289,14 @@ def time_index(session: Session, table: Table, column: str) -> str:
 
 def _begins_with(key: Key, column: str) -> bool:
     first = key.parts[0]
+    # No other type of index reads a range of times.
     return first.column.lower() == column.lower() and first.prefix is None and key.index_type == "BTREE"
 
 
 def _is_visible(session: Session, table: Table, key: Key) -> bool:
     """An invisible or ignored index cannot be asked for."""
     try:
+        # MySQL calls such an index invisible and MariaDB ignored; in FORCE INDEX both refuse it alike.
         session.rows(f"SELECT 1 FROM {qualified(table.schema, table.name)} FORCE INDEX ({ident(key.name)}) LIMIT 0")
     except SqlError:
         return False

@@ -65,6 +65,7 @@ class Upsert:
 
     def write(self, rows: Iterable[Row]) -> Counts:
         head, tail = self._head(), self._tail(exact=True)
+        # A server allows max_allowed_packet to be as low as 1024, which is less than the headroom.
         limit = max(1024, self.tables.packet - len(head) - len(tail) - _HEADROOM)
         done = Counts()
         for batch in _batches(rows, self.batch_rows, limit):
@@ -74,6 +75,8 @@ class Upsert:
     def respell(self, row: Row) -> Counts:
         """Write over the row that the target's collation takes for the same: it is the same row, spelled anew."""
         try:
+            # One at a time: where a third row holds another unique value of it, no other row is held up, and the next
+            # comparison finds it again.
             done = self._insert(self._head(), [row], self._tail(exact=False))
         except SqlError as error:
             if error.code != DUPLICATE:
@@ -101,6 +104,8 @@ class Upsert:
             if self.tables.may_collide and done.unchanged:
                 self._note(self._absent(rows))
             return done
+        # A statement that fails leaves nothing of itself in InnoDB, so its halves can be sent anew until the row stands
+        # alone.
         if len(rows) == 1:
             self._note(rows)
             return Counts(read=1)
@@ -108,6 +113,7 @@ class Upsert:
         return self._written(head, rows[:middle], tail) + self._written(head, rows[middle:], tail)
 
     def _note(self, rows: Sequence[Row]) -> None:
+        # Each of these costs several questions on both servers; those beyond are met by the next comparison.
         self.blocked.extend(rows[: KEYS_AT_ONCE - len(self.blocked)])
 
     def _absent(self, rows: Sequence[Row]) -> list[Row]:
@@ -131,6 +137,7 @@ class Upsert:
         # Only of a statement with several rows does the server's info tell the duplicates.
         updated = affected // 2 if len(rows) == 1 else _duplicates(self.session)
         self._judge_warnings(rows)
+        # This holds without CLIENT_FOUND_ROWS alone: with it the server counts a row that stayed the same as one.
         return Counts(read=len(rows), inserted=affected - 2 * updated, updated=updated)
 
     def _judge_warnings(self, rows: Sequence[Row]) -> None:
@@ -155,6 +162,7 @@ def _batches(rows: Iterable[Row], most: int, limit: int) -> Iterator[list[Row]]:
     part: list[Row] = []
     size = 0
     for row in rows:
+        # A row's text is ASCII (bytes are hexadecimal), so its characters are the bytes of the packet.
         if row.text is None or len(row.text) > limit:
             raise BadValue(
                 "A row is longer than max_allowed_packet.", cure="Raise it on both servers to three times the row."
@@ -191,6 +199,7 @@ def _same(column: Column, *, exact: bool) -> str:
 
 def _assignment(column: Column, condition: str) -> str:
     name = ident(column.name)
+    # VALUES() and no alias of the new row: MariaDB has none. MySQL calls it deprecated (1287), which is no bad value.
     return f"{name}=IF({condition},VALUES({name}),{name})" if condition else f"{name}=VALUES({name})"
 
 
