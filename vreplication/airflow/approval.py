@@ -50,6 +50,7 @@ class CutOverApproval(ApprovalOperator):
     def __init__(
         self, *, kind: str = "online_ddl", asked: Mapping[str, Any] | None = None, group: str = "", **kwargs: Any
     ) -> None:
+        # PATIENT_RETRIES of operators.py, which imports this module.
         known = {"retries": 20, "retry_delay": timedelta(seconds=5), "retry_policy": RETRY_POLICY}
         super().__init__(**{**known, "subject": "Switch the tables?", **kwargs})
         self.kind, self.asked, self.group = kind, asked, group

@@ -64,6 +64,8 @@ class ChooseJobsOperator(_Operator):
     """The names of the run's jobs, each once; a name that is not there fails, and no name at all skips."""
 
     def execute(self, context: Any) -> list[str]:
+        # A job that comes twice would be two tasks on one interval, of which the second waits for the first
+        # (backfill/places.py).
         wanted = list(dict.fromkeys(context["params"]["jobs"]))
         if not wanted:
             store_end(context, SKIPPED, "Nothing was copied: the run names no jobs.")
@@ -89,6 +91,7 @@ class BackfillOperator(_Operator):
 
     def execute(self, context: Any) -> dict[str, Any]:
         start, end = interval(context)
+        # An interval that is not over is refused here, before it waits, by the source's clock and not the worker's.
         left = in_airflow(lambda: self._seconds_left(end))
         if left > _DEFER_SECONDS and not self._stop.is_set():
             log.info("waiting until the interval is lateness_minutes old, in the triggerer: %.0f s more", left)
@@ -122,6 +125,7 @@ class BackfillOperator(_Operator):
         result = run(job, *urls, start, end, stop=self._stop, notify=log.info)
         log.info("%s", result.as_json())
         if not result.verified:
+            # To be tried again: rows that are written all the time may come to rest until then.
             raise AirflowException(result.reason)
         return result.as_json()
 

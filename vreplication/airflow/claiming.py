@@ -37,6 +37,8 @@ def put_in(session: Session, wanted: Iterable[Wanted], default_schema: str, by: 
         before = queue.find(session, entry.workflow)
         if before is not None and before.state == queue.QUEUED and _asked(before) != _asked(entry):
             problems[entry.workflow] = _changed(entry, one.file)
+        # An entry that has ended or was removed is not put in again by a file that is still there: its id is taken for
+        # good.
         elif before is None and entry.workflow not in known:
             problems |= _submit(session, entry, one, by)
         elif _is_about_another(session, before, entry):
@@ -113,6 +115,7 @@ def look_after(
                 queueing.claim, concurrency=concurrency, by=f"{by} on {conn_id}", claimant=claimant, look_up=asked
             )
             found, wrong = _look_after_one(conn_id, url, frozenset(named), files, by, claim)
+        # Of this source alone: what the others have due is started all the same.
         except VReplicationError as error:
             found, wrong = [], [f"Connection {conn_id!r}: {error}"]
         runs += [
@@ -132,6 +135,7 @@ def _look_up(
 ) -> str:
     """An id is one workflow's on a server, and of all servers one run has it."""
     found = look_up(entry)
+    # Two questions to Airflow, so the second is asked of a run that exists only.
     of_run = conn_of_run(entry) if found != due.ABSENT else None
     return due.ELSEWHERE if of_run and _is_elsewhere(of_run, conn_id, url) else found
 

@@ -63,8 +63,11 @@ def in_airflow(work: Callable[[], T]) -> T:
     """Airflow's exceptions for ours."""
     try:
         return work()
+    # The first, for it is a Terminal as well, and has words of its own.
     except Refused as error:
         raise AirflowFailException(f"refused: {error}") from None
+    # Before Terminal, which it is to us: a worker that is shut down interrupts its tasks, and Airflow has them done
+    # elsewhere.
     except Interrupted as error:
         raise AirflowException(str(error)) from None
     except Terminal as error:

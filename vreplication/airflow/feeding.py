@@ -94,6 +94,7 @@ class PlanConsumersOperator(BaseOperator):
 
     def execute(self, context: Any) -> list[int]:
         params = context["params"]
+        # Once, before the consumers are mapped: else each of them would be refused by itself.
         in_airflow(lambda: self._check(params))
         return list(range(1, int(params["consumers"]) + 1))
 
@@ -169,5 +170,6 @@ class ScaleOperator(BaseOperator):
     def proceed(self, context: Any, event: dict[str, Any]) -> int:
         """Called when the trigger has fired. Raises what ended the wait."""
         if event["state"] != "done":
+            # What the trigger fires with is the feed's own word: to ask again would come to the same.
             raise AirflowFailException(event["reason"])
         return int(context["params"]["partitions"])

@@ -34,6 +34,7 @@ class _WorkflowGroup(TaskGroup):
         self._last = made[_END]
 
     def _check(self, asked: Mapping[str, Any]) -> None:
+        # While the DAG is read: a name that is mistyped would else be an option that is silently not there.
         known = params(self.kind)
         if wrong := sorted(set(asked) - set(known)):
             raise TypeError(f"{type(self).__name__} {self.group_id!r}: {wrong[0]} is none of {', '.join(known)}.")

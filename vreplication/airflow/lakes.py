@@ -103,6 +103,7 @@ class FillOperator(BaseOperator):
 
     def execute(self, context: Any) -> int:
         found: int = in_airflow(lambda: self._fill(context))
+        # `fill` ends without an error when it is told to stop, which to Airflow would be a success.
         if self._stop.is_set():
             # By somebody who ends the task, or the worker: then it goes on elsewhere.
             raise AirflowException("Interrupted.")

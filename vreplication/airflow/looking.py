@@ -53,6 +53,7 @@ def _answer(future: Future[Any], question: Callable[[], Any]) -> None:
     try:
         future.set_result(question())
     except BaseException as error:
+        # Whatever it is: without an answer the trigger that waits for it would wait for ever.
         future.set_exception(error)
 
 

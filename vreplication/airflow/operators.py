@@ -180,6 +180,7 @@ class PlanOperator(StageOperator):
 
     def execute(self, context: Any) -> dict[str, Any]:
         if self.group:
+            # Before the checks: a group that is refused has its place on the page as well.
             self._tell_place(context)
         made = super().execute(context)
         found = self.read(context)
@@ -224,6 +225,7 @@ class CopyOperator(StageOperator):
             return super().execute(context)
         except CatchUpAway:
             found = self.read(context)
+            # Of this workflow alone: a DAG of somebody's own may have several groups, each with its catch-up.
             tasks = (t for t in context["dag"].tasks if isinstance(t, ReplicateOperator))
             catching_up = [t.task_id for t in tasks if t.group == self.group]
             trigger = CatchUpTrigger(
@@ -282,6 +284,8 @@ class GateSensor(StageOperator):
 
     def proceed(self, context: Any, event: dict[str, Any]) -> str:
         """Called when the trigger has fired. Raises what ended the wait."""
+        # `_verify` ends by waiting again, as an exception of Airflow's, so what is behind these branches is not
+        # reached.
         if event["state"] == "verify":
             self._verify(context)
         elif event["state"] == "window":

@@ -242,6 +242,7 @@ def _newest_run(conn_id: str, workflow: str) -> Run | None:
         ours = session.query(DagRun.dag_id, DagRun.run_id, DagRun.conf).filter(DagRun.dag_id.in_(DAGS))
         runs = [*ours.filter_by(run_id=workflow), *ours.order_by(DagRun.id.desc()).limit(_RUNS)]
         found = [(Run(str(dag_id), str(run_id)), dict(conf or {})) for dag_id, run_id, conf in runs]
+    # A run's id alone proves nothing: of two servers each may have a workflow of that id, and one run has it.
     known = next((run for run, conf in found if _place(run, conf) == (conn_id, workflow)), None)
     return known or next((run for place, _, run in _groups() if place == (conn_id, workflow)), None)
 
@@ -296,6 +297,7 @@ def _from_environment() -> list[Any]:
     """AIRFLOW_CONN_X wins over the store, as it does for tasks."""
     from airflow.models.connection import Connection
 
+    # A secrets backend can be asked by name alone: a connection of one is in no list, and found by its id (`source`).
     names = [name.removeprefix(_ENVIRONMENT).lower() for name in os.environ if name.startswith(_ENVIRONMENT)]
     found = []
     for name in names:

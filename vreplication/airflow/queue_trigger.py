@@ -50,6 +50,8 @@ class QueueTrigger(BaseTrigger):
                 if set(await self._due(conn_id)) - set(self.known):
                     yield TriggerEvent({"state": DUE})
                     return
+            # The DAG has one active run (max_active_runs), so one that a person triggers is queued until ours has
+            # ended.
             if await _is_asked(self.dag_id):
                 yield TriggerEvent({"state": ASKED})
                 return

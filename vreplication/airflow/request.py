@@ -84,6 +84,7 @@ def read(context: Mapping[str, Any], kind: str = "online_ddl", own: Own | None =
     params, known = dict(context["params"] if own is None else own.asked), KINDS[kind]
     cutover = str(params.get("cutover") or "auto")
     window = str(params["cutover_window"]) if window_of(cutover, params.get("cutover_window")) else None
+    # None for what the form does not have, for `make_request` takes it for "not asked": a default of the spec holds.
     given = {name: params.get(name) for name in known.spec.model_fields if name not in _ASKED_OTHERWISE}
     given |= {"cutover_window": window, "spark_master": _spark_master(params)}
     given |= {"workflow": params.get("workflow") or _made_workflow(context, own)}
@@ -140,6 +141,7 @@ def _spark_master(params: Mapping[str, Any]) -> str | None:
 
 def workflow_of(dag_id: str, run_id: str) -> str:
     """A run's own id where it is one of ours, else a digest of it: the same for every task and every try."""
+    # The shape of an id (names.py). Airflow's own run ids (manual__2026-01-01T00:00:00+00:00) have a colon and a plus.
     if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,47}", run_id):
         return run_id
     return _digest(dag_id, run_id)

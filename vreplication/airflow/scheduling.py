@@ -139,13 +139,16 @@ class ClaimDueOperator(BaseOperator):
         due, problems = self._claim(context, files)
         for problem in problems:
             log.error("%s", problem)
+        # What could be claimed is started first, whatever is wrong elsewhere: it has been noted as started.
         if due:
             return due
         now = datetime.now(UTC)
+        # As text, for it waits with the trigger in Airflow's database.
         since = (since or now.isoformat()) if problems else ""
         if (seconds := self._left(context, event, since, now)) > 0:
             self._wait(context, files, since, min(seconds, _FILES_SECONDS if not problems else _AGAIN_SECONDS))
         if problems:
+            # Not tried again: the DAG is continuous, and its next run begins at once.
             raise AirflowFailException("; ".join(problems))
         store_end(context, SKIPPED, "Nothing was due.")
         raise AirflowSkipException("Nothing is due.")
@@ -178,6 +181,8 @@ class ClaimDueOperator(BaseOperator):
     def _wait(self, context: Any, files: Files, since: str, seconds: float) -> None:
         concurrency = int(context["params"]["concurrency"])
         named = [conn_id for conn_id, url, _ in map(find_source, sorted(sources_of(context, files))) if url]
+        # What is due and was not claimed just now, because its file was changed or is another connection's, must not
+        # fire the trigger again at once.
         known, in_doubt = standing(named, concurrency)
         trigger = QueueTrigger(
             conn_ids=named,

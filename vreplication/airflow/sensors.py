@@ -35,6 +35,7 @@ class WorkflowSensor(BaseSensorOperator):
         deferrable: bool = True,
         **kwargs: Any,
     ) -> None:
+        # Airflow's own default is a minute; a look is one statement.
         super().__init__(**{"poke_interval": 1, **kwargs})
         self.workflow, self.source_conn_id, self.deferrable = workflow, source_conn_id, deferrable
 

@@ -41,6 +41,7 @@ def kept(context: Mapping[str, Any], tell: Callable[[Any], None]) -> Iterator[No
 def _store(stage: BaseStage[Any], store: Any) -> None:
     with connect(stage.url) as session:
         fed = feeds.find(session, stage.workflow)
+        # A feed's figures are in a table of its own.
         seen = None if fed else snapshot.find(session, stage.workflow)
     if fed is not None:
         store.set(KEY, fed[1])

@@ -33,6 +33,7 @@ _END_SECONDS = 3.0
 @contextlib.contextmanager
 def events_sent(url: SourceUrl, *, is_checked: bool = False) -> Iterator[None]:
     """is_checked: raises Refused where it is configured wrongly, and sends nothing: nothing has begun."""
+    # A webhook that is wrong now was right when the workflow began, or it was refused: it is no reason to stop.
     hook = _hook(is_checked)
     with webhooks.delivering(None if is_checked else hook, url, _END_SECONDS):
         yield

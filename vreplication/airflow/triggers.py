@@ -110,6 +110,7 @@ class GateTrigger(_Watch):
         return {**super().fields(), **mine}
 
     async def awaited(self) -> dict[str, Any]:
+        # Asked for here, for what is serialized goes into Airflow's database and must hold no password.
         url = await connections.asource_url(self.conn_id)
         began, missed, number = time.monotonic(), _Missed(), -1
         while True:
@@ -154,6 +155,7 @@ class CatchUpTrigger(_Watch):
     async def _lost(self) -> dict[str, Any] | None:
         """Waiting for a place is no end; one that has ended will not begin again by itself."""
         states = await states_of(self.dag_id, self.run_id, self.tasks)
+        # One that waits to be tried again (up_for_retry) has not ended.
         if not states or not all(state in ENDED_STATES for state in states.values()):
             return None
         named = ", ".join(f"{task} ({state})" for task, state in states.items())
@@ -230,8 +232,10 @@ def look(url: SourceUrl, workflow: str, window: str | None) -> tuple[dict[str, A
         is_caught_up = lease.is_alive(session, workflow, lease.REPLICATE)
     if row is None or _has_ended(row):
         return _ended(row, workflow), is_caught_up
+    # One that has switched needs no release any more: it may have been carried on elsewhere.
     if by is not None or row.is_cut:
         return {"state": "released", "by": by}, is_caught_up
+    # While it is paused no window releases it: a release cannot be taken back, and the switch would follow the resume.
     if window and not row.is_paused and Window.parse(window).is_open(datetime.now(UTC)):
         return {"state": "window"}, is_caught_up
     return None, is_caught_up
