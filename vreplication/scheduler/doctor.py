@@ -100,6 +100,7 @@ def _moves(source: Session, target: Session) -> Iterator[Finding]:
             log_on = source if reads is Side.SOURCE else target
             for each in _log(target, row, log_on, stream_id(row.id, move.number)):
                 yield replace(each, server=reads)
+        # Moves from other servers are none of this question; one from this place whose server has another identity is.
         elif move is not None and move.source_at == at:
             why = f"It began with another server than the one that is at {at} now."
             cure = f"Name that one, or vreplication cancel {row.id}."

@@ -137,6 +137,8 @@ def _crowded(entry: Entry, scene: Scene) -> str:
 
 def _owners(scene: Scene) -> dict[tuple[str, str], str]:
     """Tables that workflows have, by what has not been cleared away and by what was just started."""
+    # OVER and not ENDED: one that has failed may be resumed and still has its shadow table, beside which planning
+    # refuses another.
     having: list[Entry | Known] = [k for k in scene.known.values() if k.phase not in OVER]
     having += [e for e in scene.entries if e.state == queue.STARTED and e.workflow not in scene.known]
     return {table: each.workflow for each in having for table in _tables(each)}
@@ -192,6 +194,7 @@ def _keeps_place(entry: Entry, scene: Scene) -> bool:
     known = scene.known.get(entry.workflow)
     signs = [t for t in (entry.started_at, known.seen_at if known else None) if t is not None]
     is_young = bool(signs) and scene.now - max(signs) < PATIENCE
+    # A run may wait for hours, for a place in a pool or while its DAG is paused, and begins its work then all the same.
     return is_young or scene.runs.get(entry.workflow) == RUNNING
 
 
@@ -206,6 +209,7 @@ def choose(scene: Scene, concurrency: int, may_start: Callable[[Entry], bool] = 
     chosen: list[Entry] = []
     taken: set[tuple[str, str]] = set()
     for found in standings(scene):
+        # `_crowded` does not know it: what is chosen in this very round has no workflow, and is not started yet.
         may_have = taken.isdisjoint(tables := _tables(found.entry))
         if len(chosen) < free and found.state == DUE and may_have and may_start(found.entry):
             chosen.append(found.entry)
@@ -223,6 +227,7 @@ def came_to_nothing(entry: Entry, scene: Scene) -> str:
         return ""
     if run == RUN_FAILED:
         return queue.FAILED
+    # Claim and run are two steps of whoever starts it: for a moment each living claim has no run either.
     return queue.QUEUED if run == ABSENT and is_overdue(entry, scene) else ""
 
 

@@ -70,6 +70,8 @@ def find(session: Session, *, retired_days: int = RETIRED_DAYS, journal_days: in
 
 def _retired(session: Session, days: int, is_mariadb: bool) -> list[Item]:
     gone = leftovers.retired(session, days)
+    # Whether a name is still the table that the workflow began with only InnoDB's identity says: somebody may have made
+    # another one of that name.
     found, claims = (
         _identities(session, ((one.schema, one.table) for one in gone), is_mariadb),
         leftovers.claimed(session),
@@ -127,6 +129,7 @@ def _shadows(session: Session, is_mariadb: bool) -> list[Item]:
 
 def _shadow_tables(session: Session) -> list[tuple[str, str]]:
     """Base tables with a shadow's or a stand-in's name, in the connection's schema and where there were workflows."""
+    # A shadow that no workflow has is noted nowhere: the schemas in which there were workflows are looked through.
     schemas = {session.url.database, *leftovers.schemas(session)}
     sql = (
         "SELECT table_name FROM information_schema.tables "
@@ -195,6 +198,7 @@ def _drop_retired(session: Session, item: Item) -> bool:
 
 
 def _drop_shadow(session: Session, item: Item) -> bool:
+    # Asked anew: a workflow may have begun on that name since the list was made.
     if (item.schema.casefold(), item.table.casefold()) in leftovers.claimed(session):
         return False
     return drop_table(session, item.schema, item.table, item.identity, is_mariadb=is_mariadb(session))
@@ -220,10 +224,12 @@ def remove_all(session: Session, items: Iterable[Item], by: str) -> list[tuple[I
     """Remove each, naming it in the log first; returns those that stay, with the reason."""
     left = []
     for item in items:
+        # Before it goes: where the process dies within the DROP the log still names what it was at.
         log.info("removing %s %s: %s", item.kind, item.what, item.why)
         try:
             if not remove(session, item, by):
                 left.append((item, "it has changed since it was listed"))
+        # One table that somebody reads for longer than the DROP waits keeps no other one from going.
         except VReplicationError as error:
             log.warning("%s %s stays: %s", item.kind, item.what, error)
             left.append((item, str(error)))

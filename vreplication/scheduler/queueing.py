@@ -44,6 +44,8 @@ def make_entry(default_schema: str, given: Mapping[str, Any], *, conn_id: str | 
         schema=schema,
         table=table,
         spec={
+            # Only what was asked for: what waits is compared with its file (airflow/claiming.py), and a spec that has
+            # new fields after an upgrade must not make them differ.
             **spec.model_dump(mode="json", exclude_unset=True, exclude={"workflow"}),
             **_of_kind(kind, given, schema, table),
             **window,
@@ -105,6 +107,7 @@ def _moment(given: object) -> datetime | None:
 def _priority(given: object) -> int:
     if given is None:
         return 0
+    # YAML reads `yes` as true, which is a number to Python.
     if isinstance(given, bool) or not isinstance(given, int) or abs(given) > 1_000_000:
         raise Refused(f"priority: {given!r} is not a whole number from -1000000 to 1000000.")
     return given
@@ -126,6 +129,7 @@ def _check_free(session: Session, entry: Entry) -> None:
         cure = f"`vreplication status {entry.workflow}` shows it; choose another id."
         raise Refused(f"There is a workflow {entry.workflow} on this server already.", cure=cure)
     ids.check_free(session, entry.workflow, is_move=entry.kind != queue.ONLINE_DDL)
+    # Under the lock: of two that name each other and are submitted at one time, the second has to see the first.
     if entry.after is not None and due.circle(queue.entries(session), entry.workflow, entry.after):
         raise Refused(f"after: {entry.workflow} and {entry.after} would wait for each other forever.")
 
@@ -151,6 +155,7 @@ def move(session: Session, workflow: str, by: str, where: str) -> None:
     """Earlier, later or first among what waits. Raises Refused when it does not wait, or is at that end already."""
     if not queue.is_there(session):
         raise _unknown(workflow)
+    # The DDL of an upgrade would commit the transaction: it comes before.
     layout.complete(session)
     with session.transaction():
         queue.lock(session)
@@ -231,6 +236,8 @@ def claim(
         scene = _settled(session, _believed(look(session, runs), claimant), by)
         chosen = due.choose(scene, concurrency, may_start)
         for entry in chosen:
+            # Noted before there is a run: killed in between, whoever claimed it gets it again (`_mine`), and where that
+            # does not ask again it goes back after PATIENCE. The other order could start it twice.
             queue.start(session, entry.workflow, by, claimant)
             journal.write(session, entry.workflow, "started from the queue", actor=by)
     return [*_mine(scene, queue.claimed(by, claimant)), *chosen]
