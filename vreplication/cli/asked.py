@@ -73,6 +73,7 @@ def given(model: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _value(field: FieldInfo, value: Any) -> Any:
     if isinstance(value, list):
+        # Typer gives an empty list for an option that is not there, which is not "asked for none".
         return tuple(value) or None
     if _extra(field).get(AUTO) and isinstance(value, str) and value.strip().lower() == "auto":
         return None

@@ -58,6 +58,7 @@ def attend(work: Callable[[], T], *, stop: threading.Event, display: Display[S],
     """Return what `work` returns, or raise what it raises."""
     running = _Work(work)
     with stopping_on_signals(stop), children_to(logs.of_children()), watcher, display:
+        # The handlers are in place before the work begins: a signal that comes first thing ends it in order, too.
         running.thread.start()
         try:
             _show(running.done, stop, display, watcher)
@@ -79,6 +80,7 @@ def _show(done: threading.Event, stop: threading.Event, display: Display[S], wat
             log.info("asked to stop: the work ends at the next place where it can")
         if done.wait(TICK_SECONDS):
             break
+    # The last read may be from before the end: without another one the final state would stay unsaid.
     watcher.settle()
     display.tick(watcher.latest, is_stopping=stop.is_set())
 

@@ -150,6 +150,7 @@ def _job(file: Path | None, name: str, mirror: bool | None, spark_master: str | 
     found = find_job(load_jobs(path), name, path)
     given = {"mirror": mirror, "spark_master": spark_master}
     changed = {key: value for key, value in given.items() if value is not None}
+    # Made anew, so that what an option says is checked as the file is.
     return make_job({**found.model_dump(), **changed}, where=f"Job {name!r}")
 
 

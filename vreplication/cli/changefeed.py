@@ -177,6 +177,7 @@ def run(request: Request) -> int:
     _agree(request)
     spec, stop = request.spec, threading.Event()
     logs.start(spec.workflow or "")
+    # In the main thread, unlike a copy: nothing here starts Spark, which would take SIGINT for itself.
     with stopping_on_signals(stop), logs.quiet_libraries(), Telling(is_json=request.is_json) as telling:
         result = feed.run(
             spec, request.sources, request.password, stop=stop, notify=telling.note, watch=telling.follow, by=by()
@@ -241,6 +242,8 @@ class Telling:
         last = 0.0
         while not self._done.wait(_SECONDS):
             driver = self._driver
+            # Before the first figures there is nothing true to be said, and a line of zeros would look like a feed
+            # without a lag.
             if driver is None or not driver.figures:
                 continue
             if self._is_json:

@@ -41,6 +41,7 @@ def configure(command: str | None, url: str | None, secret_file: Path | None) ->
 
 def follow(url: SourceUrl) -> None:
     """Deliver what comes into the journal of this server."""
+    # A journal is the server's, whichever schema the URL names.
     place = (url.host, url.port)
     if _hook is not None and place not in _started:
         _started[place] = Deliverer(_hook, url)

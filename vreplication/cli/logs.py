@@ -121,6 +121,7 @@ def start(name: str = "vreplication") -> Path | None:
     about.enter(name)
     try:
         handler = logging.FileHandler(log_path(name, "cli"), encoding="utf-8")
+    # A home that cannot be written to, or that cannot be found, costs the log alone.
     except (OSError, RuntimeError):
         return None
     handler.setFormatter(_Json() if is_json() else _Masked(_FORMAT))

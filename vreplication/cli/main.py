@@ -180,6 +180,7 @@ def run(args: Sequence[str]) -> int:
     except Exception as failure:
         return _unexpected(failure, is_json=is_json)
     finally:
+        # Behind whatever ended it: the events of a run that has failed are delivered as well.
         hooks.end()
     return code if isinstance(code, int) else 0
 
@@ -187,6 +188,7 @@ def run(args: Sequence[str]) -> int:
 def _check_text(args: Sequence[str]) -> None:
     """Raises Refused where one has bytes that are no characters; it is not shown, for it may hold a password."""
     for number, word in enumerate(args, 1):
+        # Python hands bytes that are no UTF-8 on as lone surrogates, which neither a server nor a log takes.
         if not word.isprintable() and any("\ud800" <= character <= "\udfff" for character in word):
             raise Refused(f"Argument {number} is no text in UTF-8.", cure="Type it again in a terminal of UTF-8.")
 

@@ -73,6 +73,7 @@ def metrics(
 
 def text(servers: Sequence[SourceUrl], lakes: Sequence[Path] = (), *, with_process: bool = False) -> str:
     """Of all of them; of a server that is two of them once, for a series must not come twice."""
+    # Source and target of a move may be two schemas of one server.
     each_once = {(url.host, url.port): url for url in servers}.values()
     samples = [*(s for url in each_once for s in _of(url)), *(s for each in lakes for s in _of_lake(each))]
     return figures.exposition(samples, with_process=with_process)

@@ -124,7 +124,9 @@ class _Role:
         if not found:
             return None
         url = self._parsed(found)
+        # Before anything may be said of it, the warning below too.
         masking.remember(*url.secrets)
+        # /proc shows arguments to everybody, an environment to its owner alone.
         if text and url.password:
             warn(
                 f"A password in --{self.name} can be seen by every user of this machine; {self.password} or "
@@ -193,6 +195,7 @@ _REPLICA = _Role(name="replica", url=REPLICA, password=REPLICA_PASSWORD)
 
 def resolve(source: str | None, source_file: Path | None, lag_replicas_file: Path | None = None) -> SourceUrl:
     """The source to work on. Raises Refused when it is not given or is not a URL."""
+    # Also what this command has no use for leaves the environment, which Spark and catch-up inherit.
     environment, _, _, replicas = _SOURCE.take(), _TARGET.take(), _REPLICA.take(), os.environ.pop(LAG_REPLICAS, "")
     found = _SOURCE.find(source, source_file, environment)
     if found is None:

@@ -100,6 +100,7 @@ class LineDisplay:
             self._print(text)
 
     def _print(self, text: str) -> None:
+        # Notes come from the work's threads while `tick` writes from the main one.
         with self._lock:
             tell(text if logs.is_json() else f"{time.strftime('%H:%M:%S')} {text}")
 
