@@ -128,6 +128,8 @@ def was_meant(request: Request) -> None:
 def _is_same_site(request: Request) -> bool:
     site = request.headers.get("sec-fetch-site")
     if site is not None:
+        # "none" is an address that a person typed. "same-site" is not enough: another host of the domain is not ours.
         return site in ("same-origin", "none")
+    # A browser too old for Sec-Fetch-Site names the origin of a POST; what names neither still needs the token.
     origin = request.headers.get("origin")
     return origin is None or urlsplit(origin).netloc == request.headers.get("host")

@@ -443,6 +443,7 @@ class Page:
         question = question or functools.partial(reading.detail, workflow=workflow)
         answers = self._asker.ask(sources, (about, workflow), question, seconds)
         there = [a for a in answers if a.problem is None and a.value is not None]
+        # By kind only here: which one it is, no route can know before the sidecar has told.
         found = [a for a in there if a.value.kind in who.reader]
         if len(found) == 1:
             return found[0]

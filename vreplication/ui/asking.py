@@ -97,8 +97,10 @@ class Asker:
             known = self._asked.get(place)
             if known and known.serves(now):
                 return known.future
+            # Here, for nothing else does it: questions name workflows, so there are ever new ones.
             self._asked = {key: asked for key, asked in self._asked.items() if asked.serves(now)}
             asked = self._asked[place] = _Asked(now)
+        # A thread for each question: of a pool, sources that are silent would soon hold every thread.
         threading.Thread(target=_run, args=(source, question, asked.future), daemon=True).start()
         return asked.future
 

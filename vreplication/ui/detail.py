@@ -113,6 +113,7 @@ def _left_out(row: WorkflowRow, found: LeftOut | None) -> Data | None:
 def _outcome(found: Detail) -> list[str]:
     """What it came to, in figures; those of the copy from the journal, which says when it began and ended."""
     seen = found.item.snapshot
+    # Backwards, so that of an event that came several times, as after a resume, the first is what stays.
     at = {entry["event"]: entry["at"] for entry in reversed(found.journal)}
     copied = f"{seen.rows_copied:,} rows copied" if seen.rows_copied else ""
     if copied and "prepared" in at and "copied" in at:

@@ -135,6 +135,7 @@ class Live:
     def _leave(self, key: Hashable, topic: _Topic) -> None:
         topic.watchers -= 1
         if not topic.watchers and topic.task is not None:
+            # A look that is under way in its thread goes on to its end; no stream is told of it.
             topic.task.cancel()
             self._forget(key, topic)
 

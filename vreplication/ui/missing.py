@@ -46,6 +46,7 @@ def hidden(workflow: str, kind: str) -> NotFound:
 def not_found(workflow: str, answers: list[Answer], places: list[str]) -> NotFound:
     if places:
         return NotFound(409, f"Workflow {workflow} exists on {', '.join(places)}: say ?conn_id=.", [])
+    # Before it is said to be missing: a source that cannot be asked may have it.
     silent = view.problems(answers)
     if silent:
         return NotFound(503, f"Workflow {workflow} cannot be read now.", silent)

@@ -50,6 +50,7 @@ def rows(answers: Sequence[Answer], runs: Sequence[AskedRun]) -> list[Data]:
     well = [answer for answer in answers if answer.problem is None]
     late = {answer.source.conn_id for answer in answers if answer.is_late}
     begun = {(a.source.conn_id, each.snapshot.workflow) for a in well for each in a.value.items}
+    # Of a source that may yet answer it is not known whether the run has begun its workflow.
     asked = [run for run in runs if run.place not in begun and run.place[0] not in late]
     found = [row for answer in well for row in _of_queue(answer, {run.place for run in asked})]
     found += _of_airflow(asked, {answer.source.conn_id for answer in well})

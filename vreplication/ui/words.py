@@ -101,6 +101,7 @@ def rows(seen: Snapshot) -> str:
         return "not counted" if seen.has_ended else "not counted yet"
     if seen.rows_total is None:
         return f"{numbers.fine(seen.rows_copied)} rows"
+    # The total may be the server's estimate, which a copy can pass.
     copied, total = seen.rows_copied, max(seen.rows_total, seen.rows_copied)
     about = "" if seen.is_rows_total_exact else "about "
     if copied == total:
