@@ -80,6 +80,7 @@ def heed_signal(error: BaseException, check: Callable[[], None], jvm: Popen[byte
     """
     if isinstance(error, VReplicationError):
         return
+    # Not for ever: a JVM that says it ends, and hangs, must not hold the command.
     until = time.monotonic() + _JVM_END_SECONDS
     # Asked once: a JVM that takes connections and does not answer would hold us.
     ending = jvm if jvm is not None and jvm.poll() is None and _says_it_ends(error) else None

@@ -63,6 +63,7 @@ class SparkStart:
         return self._starting
 
     def _run(self) -> None:
+        # `getOrCreate` would hand out the one that is still ending.
         if self._ending:
             self._ending.join(_END_SECONDS)
         if self._is_stopped:
@@ -70,6 +71,7 @@ class SparkStart:
         try:
             with _standing_back():
                 context = spark_context(self._master, self._parallelism, "vreplication")
+                # Before the warm-up: `stop` ends what it knows of.
                 self._context = context
                 warm_up(context, self._parallelism)
         except Exception as error:
@@ -106,6 +108,7 @@ class SparkStart:
 
     def stop(self) -> None:
         """One that is still starting is left to end with this process: an interrupt does not wait for it."""
+        # A start that has not come to Spark yet sees it and does not begin.
         self._is_stopped = True
         if self._starting:
             self._starting.join(_POLL_SECONDS)

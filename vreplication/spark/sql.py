@@ -25,6 +25,7 @@ SETTINGS = {
     "spark.sql.caseSensitive": "true",
     # Of a header that comes twice the last one counts, as with our other readers; by default Spark fails.
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
+    # By default Spark takes the value of a folder for a number or a date where it looks like one: 007 would be 7.
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
     # By default Spark writes INT96, which Parquet itself calls deprecated.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",

@@ -72,6 +72,7 @@ def spark_context(
     from pyspark import SparkConf, SparkContext
 
     _forget_dead_jvm()
+    # Spark would take the python3 of PATH for its workers, which may be another one, without this package.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     fixed = _JAVA_OPTIONS_OF_SQL if is_sql else _JAVA_OPTIONS
@@ -80,6 +81,7 @@ def spark_context(
     conf.set("spark.driver.extraJavaOptions", options)
     for name, value in {**_PROPERTIES, **_local_properties(master), **(more or {})}.items():
         conf.set(name, value)
+    # A process has one at most; where a second is made PySpark raises.
     context = SparkContext.getOrCreate(conf)
     context.setLogLevel("ERROR")
     _log_errors(context)
@@ -128,6 +130,7 @@ def local_master(master: str, parallelism: int) -> str:
 
     A slot that is not used costs nothing; how many are used, `run_copy` and verification decide.
     """
+    # Every other master, `local[2,4]` and a cluster's too, says itself how many slots and retries there are.
     found = re.fullmatch(r"local(?:\[(\*|\d+)\])?", master)
     if not found:
         return master
@@ -144,6 +147,7 @@ def _local_properties(master: str) -> dict[str, str]:
 
 
 def _archive_options() -> list[str]:
+    # In quotes, for Spark parts the options at spaces, and a path may have one.
     return [f'"-XX:SharedArchiveFile={ARCHIVE}"'] if ARCHIVE.exists() else []
 
 
@@ -163,6 +167,7 @@ def write_archive() -> Path:
             cure="Spark starts without it too, in twice the time.",
         ) from None
     finally:
+        # Also behind a JVM that was killed while it wrote.
         written.unlink(missing_ok=True)
     return ARCHIVE
 
@@ -173,8 +178,10 @@ def _run_once(java: Sequence[str]) -> None:
     jvm = context._gateway.proc  # type: ignore[union-attr]
     context.setJobGroup("archive", "classes that a copy needs")
     warm_up(context, 2)
+    # These two for their classes alone, which go into the archive with the others.
     context.statusTracker().getActiveJobsIds()
     context.cancelJobGroup("archive")
     context.stop()
+    # PySpark's JVM ends when its standard input does, and writes the archive as it exits.
     jvm.stdin.close()
     jvm.wait(_JVM_END_SECONDS)
