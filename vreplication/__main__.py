@@ -20,6 +20,7 @@ def main() -> None:
     early: list[int] = []
     _on_signals(lambda number, _frame: early.append(number))
     args = sys.argv[1:]
+    # As the driver starts it; any other shape is the program's to refuse, in its own sentence.
     if len(args) in (2, 4) and args[0] == "replicate" and not args[1].startswith("-"):
         _replicate(args[1:], early)
     from vreplication.cli import main as program

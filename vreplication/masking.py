@@ -63,6 +63,7 @@ def mask(text: str, secrets: Iterable[str] = ()) -> str:
     """`text` with stars in the place of what is a secret by the words before it, of these, and of those remembered."""
     text = _masked_statements(_URL.sub(rf"\1:{STARS}@", text))
     known = _known.union(form for secret in secrets for form in _forms(secret))
+    # The longest first: of one that begins with another one the end would stay to be read.
     for secret in sorted(known, key=len, reverse=True):
         text = _without(text, secret)
     return text
@@ -90,6 +91,7 @@ def _forms(secret: str) -> set[str]:
     slashed = secret.replace("\\", "\\\\")
     quoted = {form.replace(q, 2 * q) for form in (secret, slashed) for q in "'\""}
     quoted |= {slashed.replace(q, "\\" + q) for q in "'\""}
+    # An empty one would be found at each place of every text.
     return {secret, quote(secret, safe=""), quote_plus(secret), json.dumps(secret)[1:-1], *quoted} - {""}
 
 

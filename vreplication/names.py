@@ -168,6 +168,7 @@ def given_key(key: str) -> str:
 
 def new_workflow(table: str) -> str:
     """A fresh workflow id that says which table it is about."""
+    # With a dash and eight digits at most 39 characters: `.revert` behind it (`way_back`) is an id, too, which has 48.
     stem = re.sub(r"[^A-Za-z0-9_]", "_", table)[:30].strip("_") or "table"
     return f"{stem}-{secrets.token_hex(4)}"
 
@@ -212,6 +213,7 @@ def _after(table: str, suffix: str) -> str:
     if len(table) + len(suffix) <= MAX_NAME:
         return table + suffix
     middle = _digest(table)[:6] + suffix
+    # One character less, for the high one by which the name sorts behind a table whose end was cut off.
     stem = table[: MAX_NAME - len(middle) - 1]
     for high in _HIGH:
         name = stem + high + middle

@@ -29,6 +29,7 @@ TABLE_SECONDS = 3600.0
 """The same, for the few statements that may go over a whole table (planning, ANALYZE, DROP TABLE)."""
 IDLE_SECONDS = 600
 """The server ends a connection of ours that has asked nothing for so long; some ask for longer (LONG_IDLE_SECONDS)."""
+# As long as both servers wait by default (wait_timeout).
 LONG_IDLE_SECONDS = 28_800
 OUTAGE_SECONDS = 300.0
 """How long a server may be away before the command ends; then the same command goes on."""
