@@ -307,6 +307,15 @@ def submit(session: Session, workflow: str, **more: Any) -> None:
     queueing.submit(session, queueing.make_entry("shop", given), "ann@host")
 
 
+def test_what_was_refused_before_it_was_started_is_in_the_list(
+    clients: dict[str, Any], session: Session, workflow: WorkflowRow
+) -> None:
+    submit(session, "w4")
+    queue.fail(session, "w4", "A run of its id is there for another connection.")
+    [found] = clients["viewer"].get("/api/workflows").json()["pending"]
+    assert (found["workflow"], found["phase"]) == ("w4", "refused")
+
+
 def test_the_queue_is_in_the_list_and_changed_there(
     clients: dict[str, Any], session: Session, workflow: WorkflowRow
 ) -> None:

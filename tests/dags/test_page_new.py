@@ -62,6 +62,8 @@ def test_a_plan_says_what_differs_and_what_the_run_is_asked_for(
     }  # fmt: skip
     answers.Planned.model_validate(found)
     assert answers.Tables.model_validate(clients["user"].get("/api/tables?conn_id=main").json()).tables[0] == "t"
+    for path in ("/api/tables?conn_id=", "/api/workflows/w/history?conn_id="):
+        assert clients["user"].get(path).status_code == 422, path
     assert session.rows(f"SHOW TABLES FROM {database.name}") == [("t",)]
     assert workflows.find(session, found["workflow"]) is None
 

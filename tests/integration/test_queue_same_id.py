@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -93,11 +94,12 @@ def test_what_is_submitted_when_the_run_is_there(airflow: Airflow, sessions: tup
     assert listed(sessions[0])["add-z"][0] == "started"
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_two_connections_to_one_server(
-    airflow: Airflow, sessions: tuple[Session, Session], monkeypatch: pytest.MonkeyPatch
+    airflow: Airflow, sessions: tuple[Session, Session], monkeypatch: pytest.MonkeyPatch, host: str
 ) -> None:
-    """The run of the one is the other's as well."""
-    monkeypatch.setitem(airflow.urls, "two", airflow.urls["one"])
+    """The run of the one is the other's as well, also where they call the server by other names."""
+    monkeypatch.setitem(airflow.urls, "two", replace(airflow.urls["one"], host=host))
     submit(sessions[0], "add-z")
     assert airflow.look() == [("one", "add-z")]
     assert airflow.look() == []

@@ -16,6 +16,7 @@ from vreplication.airflow import connections
 from vreplication.airflow.migration_files import Files, Wanted
 from vreplication.airflow.request import CLAIMANT, DEFAULT_CONNECTION
 from vreplication.errors import Refused, VReplicationError
+from vreplication.mysql.server import identity_of
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.scheduler import due, queueing
@@ -145,7 +146,15 @@ def _is_elsewhere(other: str, conn_id: str, url: SourceUrl) -> bool:
     if other == conn_id:
         return False
     _, found, _ = find_source(other)
-    return found is None or (found.host, found.port, found.unix_socket) != (url.host, url.port, url.unix_socket)
+    if found is None or (found.host, found.port, found.unix_socket) == (url.host, url.port, url.unix_socket):
+        return found is None
+    # By other names it may be this very server, which alone can tell; one that cannot be asked is not called another,
+    # for a start that goes well would be told as failed.
+    try:
+        with connect(url, read_timeout=_READ_SECONDS) as here, connect(found, read_timeout=_READ_SECONDS) as there:
+            return identity_of(here) != identity_of(there)
+    except VReplicationError:
+        return False
 
 
 def standing(conn_ids: Iterable[str], concurrency: int) -> tuple[list[str], bool]:

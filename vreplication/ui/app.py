@@ -177,6 +177,8 @@ class Page:
         after: int | None = None,
     ) -> JSONResponse:
         """Of a workflow that does not exist it is empty. Costs who may look at every kind one statement."""
+        if not conn_id:
+            return _problem(422, "Say which server it is on: conn_id.")
         try:
             names.check_workflow(workflow)
             if not who.reader.issuperset(DAGS):

@@ -80,6 +80,8 @@ class NewMigration:
         return _answered(lambda: JSONResponse(starting.planned(self._source(asked), asked.options)))
 
     def api_tables(self, conn_id: str) -> JSONResponse:
+        if not conn_id:
+            return JSONResponse({"detail": "Choose a server: conn_id."}, status_code=422)
         [answer] = self._asker.ask(self._sources(conn_id), "tables", starting.tables)
         if answer.problem is not None:
             return JSONResponse({"detail": f"{conn_id} cannot be asked: {answer.problem}"}, status_code=503)

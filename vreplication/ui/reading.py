@@ -212,7 +212,8 @@ def _pending(session: Session, begun: set[str]) -> list[Standing]:
         each
         for each in found
         if each.state in (due.WAITING, due.DUE, due.STARTED)
-        or (each.state == due.FAILED and (each.entry.started_at or since) > since)
+        # What failed before it was started has no time of its own.
+        or (each.state == due.FAILED and (each.entry.started_at or each.entry.submitted_at or since) > since)
     ]
 
 
