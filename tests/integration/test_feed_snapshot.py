@@ -127,8 +127,10 @@ def test_what_was_there_and_what_is_written_make_the_table(
     feed.wait_sent(database)
     assert state(feed) == {name: rows for name, rows in there(database, "t", "u", "v").items() if rows or name != "u"}
     check_numbers(feed.feed)
-    for messages in content(feed.feed).values():
-        assert [tags.snapshot for tags, _, _ in messages if tags.snapshot][-1:] == ["done"]
+    for number, messages in content(feed.feed).items():
+        told = [tags.snapshot for tags, _, _ in messages if tags.snapshot]
+        # The third partition may come when the snapshot is done.
+        assert told[-1:] == ["done"] or (number == 2 and not told)
     soaked.note("snapshot beside writes", database.server.flavor, len(killer.killed), feed)
 
 

@@ -114,7 +114,9 @@ def test_load_holds_it_until_it_is_told_otherwise(
     assert run.result().event == "complete"
     with connect(database.url) as session:
         begun, told = [e for e in journal.read(session, run.workflow) if e["event"] in ("throttled", "tuned")]
-        assert (begun["event"], "Threads_connected is " in begun["details"]) == ("throttled", True), begun
+        # Told at once here, it may be that nothing is known before the first look.
+        is_told = "Threads_connected is " in begun["details"] or "is looked at" in begun["details"]
+        assert (begun["event"], is_told) == ("throttled", True), begun
     assert told["actor"] == "dba"
     assert told["details"] == ("max-load: off (was Threads_connected=1,Uptime=1000000000), nice-ratio: 0.5 (was 0.0)")
 
