@@ -31,8 +31,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     create, tell = workflows.create, workers.tell
     found: list[int] = []
 
-    def create_old(session: Session, row: WorkflowRow) -> datetime:
-        return create(session, replace(row, protocol=OLD))
+    def create_old(session: Session, row: WorkflowRow, *more: Any, **others: Any) -> datetime:
+        return create(session, replace(row, protocol=OLD), *more, **others)
 
     def tell_new(session: Session, right: Lease) -> None:
         if right.role != lease.DRIVER:
