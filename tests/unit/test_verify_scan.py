@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
 
 from vreplication.errors import Interrupted, Terminal, Transient
 from vreplication.schema.checksum import Checksum, RowHash
@@ -16,6 +17,12 @@ from vreplication.schema.model import Column, ColumnPair, Table, TableMapping
 from vreplication.state.ledger import Chunk, KeyRange, Split
 from vreplication.verify import ranges, scan, spark_job
 from vreplication.verify.ranges import EVERYTHING, Span
+
+
+@pytest.fixture(autouse=True)
+def _without_a_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PySpark keeps that of a test before, and asks for a context there when a thread begins."""
+    monkeypatch.setattr(SparkContext, "_gateway", None)
 
 
 def key_range(lower: int, upper: int) -> KeyRange:
