@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 from stream_setup import app, keys, run, source
@@ -138,3 +139,14 @@ def test_retention(database: Database) -> None:
     found = position.retention(database.admin)
     assert found.total_bytes > 0
     assert found.oldest <= here(database)
+
+
+def test_the_schema_of_the_url_may_be_gone(database: Database, source: Watch, app: Session) -> None:
+    """It was dropped while a feed is read, and the reader connects again for whatever reason."""
+    from vreplication.binlog.tailer import Tailer
+
+    url, start = replace(database.url, database="vr_is_gone"), here(database)
+    run(app, "INSERT INTO other VALUES (1,'a')")
+    drawn = position.draw_server_id(database.admin)
+    with Tailer(url, start, [source], server_id=drawn, is_mariadb=database.server.is_mariadb) as tailer:
+        assert next(i for i in tailer if isinstance(i, Group))

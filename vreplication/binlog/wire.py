@@ -177,7 +177,8 @@ class Wire:
 
     def _connected(self) -> Session:
         """One of our connections, with our session settings."""
-        session = self._session = connect(self._url, read_timeout=READ_TIMEOUT_SECONDS)
+        # A log is of a server: the schema of the URL may be dropped meanwhile.
+        session = self._session = connect(self._url, use_database=False, read_timeout=READ_TIMEOUT_SECONDS)
         # mysql-replication announces checksums by the server's present setting only; older files may have them.
         session.execute_raw("SET @master_binlog_checksum='CRC32', @source_binlog_checksum='CRC32'")
         self.collations = _collations(session)
