@@ -112,6 +112,34 @@ def test_the_key_changes(kafka: Cluster, lakes: LakeServer, lake: Path) -> None:
     assert read(lakes, lake, at=5) == [(2, 10)]
 
 
+def test_a_key_that_is_changed_and_changed_back(kafka: Cluster, lakes: LakeServer, lake: Path) -> None:
+    """A row that is deleted under the third key is gone, and one that is changed is there once."""
+    feed, by_both = FeedWriter(kafka, 1), replace(T, key=("id", "a"))
+    with feed.transaction():
+        feed.row(0, T, 1, None, (1, 10))
+        feed.row(0, T, 1, None, (2, 20), seq=1)
+        feed.ddl(2, "shop", "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (id, a)")
+        feed.row(0, by_both, 3, (1, 10), (1, 11))
+        feed.row(0, by_both, 4, (2, 20), (2, 21))
+        feed.ddl(5, "shop", "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (id)")
+        feed.row(0, T, 6, (1, 11), None)
+        feed.row(0, T, 7, (2, 21), (2, 22))
+        feed.resolved(7)
+    lakes.fill(feed.address(), lake)
+    assert read(lakes, lake, at=2) == [(1, 10), (2, 20)]
+    assert read(lakes, lake, at=5) == [(1, 11), (2, 21)]
+    assert read(lakes, lake) == [(2, 22)]
+    with feed.transaction():
+        feed.ddl(8, "shop", "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (id, a)")
+        feed.row(0, by_both, 9, (2, 22), (2, 23))
+        feed.row(0, by_both, 10, None, (2, 24))
+        feed.resolved(10)
+    lakes.fill(feed.address(), lake)
+    assert read(lakes, lake) == [(2, 23), (2, 24)]
+    lakes.compact(lake, fold_before=10)
+    assert read(lakes, lake) == [(2, 23), (2, 24)]
+
+
 def test_rows_without_a_key_are_counted(kafka: Cluster, lakes: LakeServer, lake: Path) -> None:
     feed = FeedWriter(kafka, 2)
     bare = layout("bare", ("id", "int"), ("a", "int"), key=())

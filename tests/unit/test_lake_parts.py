@@ -15,7 +15,7 @@ from vreplication.feed.address import parse
 from vreplication.feed.lake import java_client, types
 from vreplication.feed.lake.ddl import Catalog, Statement
 from vreplication.feed.lake.deciding import Admin, Known, Span
-from vreplication.feed.lake.manifest import FOREVER, Column, Manifest, Retired, Store, Table, Version
+from vreplication.feed.lake.manifest import FOREVER, Alter, Column, Manifest, Retired, Store, Table, Version
 from vreplication.feed.lake.spark_files import _Cell, _Group, _version
 from vreplication.feed.lake.spark_reading import find, microseconds, shown
 from vreplication.feed.lake.stream import Filling, Stream
@@ -286,6 +286,29 @@ def test_rows_of_several_sources_share_versions(
     table = replace(made("id", "b"), versions=(first, replace(other, sources={"id": "id", "b": "b"})))
     found = _version(table, cells(*told))
     assert (found.number, tuple(column.name for column in found.columns)) == (number, columns)
+
+
+X, Y, OF_A_TOOL = "ALTER TABLE a ADD UNIQUE (b)", "ALTER TABLE a DROP INDEX b", "RENAME TABLE a TO _a, _b TO a"
+
+
+@pytest.mark.parametrize(
+    ("told", "number"),
+    [
+        # One of several sources that has not changed its key yet, whatever the others have run of that change.
+        (((2, X),), 1),
+        (((2, X), (5, X)), 1),
+        (((2, X), (5, Y)), 3),
+        (((2, OF_A_TOOL), (5, OF_A_TOOL)), 3),
+    ],
+)
+def test_rows_of_a_key_that_is_back_come_behind_those_of_the_other(
+    told: tuple[tuple[int, str], ...], number: int
+) -> None:
+    (first,) = made("id", "b").versions
+    other = replace(first, number=2, t=3, key=("id", "b"), sources={"id": "id", "b": "b"})
+    alters = tuple(Alter(t=t, sql=sql) for t, sql in told)
+    table = replace(made("id", "b"), versions=(first, other), alters=alters)
+    assert _version(table, cells(("id", "Long"), ("b", "Long"))).number == number
 
 
 # Manifests.

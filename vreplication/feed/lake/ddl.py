@@ -271,7 +271,12 @@ def has_unread_alter(table: Table) -> bool:
 
 def is_of_unread_columns(alter: Alter) -> bool:
     """Nothing but the rows behind it tells what its columns are; also where another table has taken the place."""
-    return _is_unread(alter) or alter.sql.lstrip()[:6].upper() == "RENAME"
+    return _is_unread(alter) or is_rename(alter)
+
+
+def is_rename(alter: Alter) -> bool:
+    """Another table has taken the place, which a tool may do in the same words each time."""
+    return alter.sql.lstrip()[:6].upper() == "RENAME"
 
 
 def _is_unread(alter: Alter) -> bool:

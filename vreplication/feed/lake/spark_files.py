@@ -21,7 +21,7 @@ import msgspec
 
 from vreplication.errors import Terminal
 from vreplication.feed.lake import types
-from vreplication.feed.lake.ddl import Catalog, Statement, has_unread_alter
+from vreplication.feed.lake.ddl import Catalog, Statement, has_unread_alter, is_rename
 from vreplication.feed.lake.manifest import TABLES, Column, File, Store, Table, Version, sync, told
 
 OP, T, SEQ = "_vr_op", "_vr_t", "_vr_seq"
@@ -257,8 +257,8 @@ def _version(table: Table, group: _Group) -> Version:
     key = tuple(cell.k for cell in group.cells if cell.u)
     last = table.versions[-1] if table.versions else None
     shown = _shown(table, last, group, key)
-    for version in _alike(table):
-        if version.key == key and tuple((c.name, c.kind) for c in version.columns) == shown:
+    for version in _alike(table, key):
+        if tuple((c.name, c.kind) for c in version.columns) == shown:
             return version
     known = {column.name: column for column in last.columns} if last else {}
     return Version(
@@ -279,12 +279,28 @@ def _shown(table: Table, last: Version | None, group: _Group, key: tuple[str, ..
     return tuple((column.name, own.get(column.name, column.kind)) for column in last.columns)
 
 
-def _alike(table: Table) -> Iterator[Version]:
-    """The last version, and those before it with the same columns: each of several sources may have its own types."""
+def _alike(table: Table, key: tuple[str, ...]) -> Iterator[Version]:
+    """Of the last version and those before it with the same columns those of the key.
+
+    Each of several sources may have its own types, and for a while its own key.
+    """
+    other: Version | None = None
     for version in reversed(table.versions):
-        yield version
+        if version.key != key:
+            other = version
+        elif other is not None and _is_changed_back(table, version, other):
+            return
+        else:
+            yield version
         if version.sources != {column.name: column.name for column in table.versions[-1].columns}:
             return
+
+
+def _is_changed_back(table: Table, before: Version, other: Version) -> bool:
+    """The key is again what it was before another one: under that version its rows would come before the other's."""
+    # One that has not changed its key yet, of several sources, is told by nothing, or by what the others have run.
+    told = {each.sql for each in table.alters if before.t < each.t <= other.t and not is_rename(each)}
+    return any(each.t > other.t and each.sql not in told for each in table.alters)
 
 
 def _type(before: Column | None, kind: str) -> str:
