@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.support.feed_messages import Partition
-from vreplication.feed.consume import definitions
+from vreplication.feed.consume import definitions, waiting
 from vreplication.feed.consume import listener as module
 from vreplication.feed.consume.by_row import ByRow
 from vreplication.feed.consume.listener import Ddl, Listener, Stop
 from vreplication.feed.consume.reading import _Running
-from vreplication.feed.consume.waiting import Memory
+from vreplication.feed.consume.waiting import Memory, Waiting
 from vreplication.feed.messages import Kind
 from vreplication.state.feed_offsets import Key, Offset, Stand
 
@@ -31,8 +32,8 @@ def partition() -> Partition:
 
 
 def begun(**more: Any) -> Listener:
-    stored = Offset(number=0, next=1, n=1, generation=1)
-    return Listener("topic", stored, generation=1, ddl_done=0, memory=Memory(), **{"aligns": True, **more})
+    said = {"stored": Offset(number=0, next=1, n=1, generation=1), "aligns": True, **more}
+    return Listener("topic", generation=1, ddl_done=0, memory=Memory(), **said)
 
 
 def times(listener: Listener) -> list[int]:
@@ -76,6 +77,50 @@ def test_who_does_not_align_passes_over_it(partition: Partition) -> None:
     listener = begun(aligns=False)
     read_on(listener, partition)
     assert (listener.stop, times(listener)) == (None, list(range(1, ROWS + 1)))
+
+
+class _KilledError(Exception):
+    pass
+
+
+def consumed(stored: Offset, partition: Partition, commits: int) -> tuple[list[int], Offset]:
+    """Offsets of the rows that were applied by as many commits, and what is stored then."""
+    listener, reading, applied = begun(stored=stored), object.__new__(ByRow), list[int]()
+
+    def commit(listener: Listener, rows: list[Waiting], to: Offset) -> None:
+        nonlocal commits
+        commits -= 1
+        if commits < 0:
+            raise _KilledError
+        applied.extend(row.offset for row in rows)
+        listener.stored = to
+
+    reading._commit, reading._saved_at = commit, {}  # type: ignore[method-assign]
+    with contextlib.suppress(_KilledError):
+        while True:
+            read_on(listener, partition)
+            reading._apply(listener)
+            if listener.stop is None:
+                break
+            listener.go_on()
+    return applied, listener.stored
+
+
+@pytest.mark.parametrize("kind", [Kind.ALIGN, Kind.DDL])
+def test_each_row_is_applied_once_wherever_it_is_killed(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also rows behind a Resolved that came with it, of which not all fit into one transaction."""
+    monkeypatch.setattr(waiting, "MOST_ROWS", 2)
+    partition = Partition()
+    partition.add(Kind.ROW, 1, 0, b'{"update":{}}').add(Kind.RESOLVED, 1)
+    for seq in range(5):
+        partition.add(Kind.ROW, 2, seq, b'{"update":{}}')
+    said = b'{"align":[3,1]}' if kind is Kind.ALIGN else b'{"schema":"s","query":"DROP TABLE x"}'
+    partition.add(kind, 3, 0, said).add(Kind.ROW, 4, 0, b'{"update":{}}').add(Kind.RESOLVED, 4)
+    rows = [1, *range(3, 8), 9]
+    for commits in range(8):
+        before, stored = consumed(begun().stored, partition, commits)
+        behind, _ = consumed(stored, partition, 99)
+        assert before + behind == rows, commits
 
 
 def test_what_is_known_of_the_targets_tables_is_forgotten_at_a_ddl_alone() -> None:

@@ -323,8 +323,13 @@ class Listener:
 
     def part_way(self) -> Offset:
         """As `offset`, where rows that may be applied still wait."""
-        following, n = self._place(self.stored.resolved)
-        return replace(self.stored, next=following, n=n, stand=Stand.NOWHERE)
+        head, resolved = self.queue.head, self.stored.resolved
+        # At a stop rows may go that are later than the last Resolved. Once all up to its time have gone it is passed:
+        # else it would be read again, and those rows with it.
+        if head is not None and head.t > self._resolved:
+            resolved = max(resolved, self._resolved)
+        following, n = self._place(resolved)
+        return replace(self.stored, next=following, n=n, resolved=resolved, stand=Stand.NOWHERE)
 
     def _place(self, resolved: int) -> tuple[int, int]:
         """The oldest message that must be read again after a crash, and the number of the one before it."""
