@@ -123,6 +123,16 @@ def test_each_row_is_applied_once_wherever_it_is_killed(kind: Kind, monkeypatch:
         assert before + behind == rows, commits
 
 
+def test_the_highest_resolved_is_read_again_until_its_time_is_reached() -> None:
+    """Behind a crash of the feed a lower one follows, and rows that wait would have to wait for a third."""
+    partition = Partition().add(Kind.ROW, 99, 0, b'{"update":{}}').add(Kind.RESOLVED, 100).add(Kind.RESOLVED, 90)
+    listener = begun(aligns=False)
+    read_on(listener, partition)
+    assert times(listener) == [99]
+    # Other partitions have come to 95 and to 100.
+    assert (listener.offset(95).next, listener.offset(100).next) == (2, len(partition.messages))
+
+
 def test_what_is_known_of_the_targets_tables_is_forgotten_at_a_ddl_alone() -> None:
     """Rows of two tables that are one on the target may have an Align between them (rows.py)."""
     told: list[bool] = []

@@ -75,7 +75,7 @@ class Stop:
 
 
 class _Resolved(NamedTuple):
-    """The last one that was read."""
+    """The last one that was read of those with the highest time."""
 
     t: int
     offset: int
@@ -286,7 +286,8 @@ class Listener:
             raise self._wrong(offset, f"resolves {tags.t} before the last part of a message of then")
         # Behind a crash of the feed a lower one may follow (docs/feed.md): the highest counts.
         self._resolved = max(self._resolved, tags.t)
-        self._last_resolved = _Resolved(tags.t, offset, self._n)
+        if tags.t >= self._last_resolved.t:
+            self._last_resolved = _Resolved(tags.t, offset, self._n)
 
     def _align(self, tags: Tags, offset: int, message: Message) -> None:
         if self._aligns:
