@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from lake_setup import T, lake, layout, read
+from lake_setup import T, lake, layout, pairs, read
 
 from sandbox.kafka import Cluster
 from tests.support.feed_producer import FeedWriter
@@ -101,15 +101,21 @@ def test_the_key_changes(kafka: Cluster, lakes: LakeServer, lake: Path) -> None:
     assert read(lakes, lake, at=2) == [(1, 10), (2, 20)]
     assert read(lakes, lake, at=3) == [(2, 10), (2, 20)]
     assert read(lakes, lake) == [(2, 10)]
-    new = layout("t", ("id", "int"), ("a", "int"), ("n", "int"), key=("n",))
+    new, other = layout("t", ("id", "int"), ("a", "int"), ("n", "int"), key=("n",)), replace(T, table="other")
     with feed.transaction():
         feed.ddl(5, "shop", "ALTER TABLE t DROP PRIMARY KEY, ADD COLUMN n INT AUTO_INCREMENT PRIMARY KEY")
         feed.row(0, new, 6, (2, 10, 1), (2, 11, 1))
-        feed.resolved(6)
+        feed.row(0, other, 7, None, (1, 1))
+        feed.row(0, other, 8, (1, 1), (1, 2))
+        feed.resolved(8)
     lakes.fill(feed.address(), lake)
     with pytest.raises(Refused, match=r"key n of the table was added at .* in no log"):
         lakes.rows(lake, "shop.t")
     assert read(lakes, lake, at=5) == [(2, 10)]
+    whole = lakes.changes(lake, "shop.t")
+    lakes.compact(lake, fold_before=8)
+    assert pairs(lakes.changes(lake, "shop.t"), *whole[0]) == pairs(whole, *whole[0])
+    assert len(lakes.changes(lake, "shop.other")) == 1
 
 
 def test_a_key_that_is_changed_and_changed_back(kafka: Cluster, lakes: LakeServer, lake: Path) -> None:

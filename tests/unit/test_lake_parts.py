@@ -15,7 +15,8 @@ from vreplication.feed.address import parse
 from vreplication.feed.lake import java_client, types
 from vreplication.feed.lake.ddl import Catalog, Statement
 from vreplication.feed.lake.deciding import Admin, Known, Span
-from vreplication.feed.lake.manifest import FOREVER, Alter, Column, Manifest, Retired, Store, Table, Version
+from vreplication.feed.lake.manifest import FOREVER, Alter, Column, File, Manifest, Name, Retired, Store, Table, Version
+from vreplication.feed.lake.spark_compacting import compact
 from vreplication.feed.lake.spark_files import _Cell, _Group, _version
 from vreplication.feed.lake.spark_reading import find, microseconds, shown
 from vreplication.feed.lake.stream import Filling, Stream
@@ -309,6 +310,24 @@ def test_rows_of_a_key_that_is_back_come_behind_those_of_the_other(
     alters = tuple(Alter(t=t, sql=sql) for t, sql in told)
     table = replace(made("id", "b"), versions=(first, other), alters=alters)
     assert _version(table, cells(("id", "Long"), ("b", "Long"))).number == number
+
+
+def test_a_table_that_cannot_be_read_by_state_is_not_folded(tmp_path: Path) -> None:
+    """Its key came with a column; the lake is folded all the same, and its changes stay."""
+    (first,) = made("id").versions
+    (by_n,) = made("id", "n", key=("n",)).versions
+    file = File(path="tables/x/w-1.parquet", version=1, rows=1, nbytes=1, first=1, last=1)
+    table = replace(made("id"), versions=(first, replace(by_n, number=2, t=5, sources={"id": "id"})))
+    table = replace(table, files=(file, replace(file, path="tables/x/w-2.parquet", version=2, first=6, last=6)))
+    dropped = replace(made("id"), folder="y", files=(replace(file, path="tables/y/w-1.parquet"),))
+    live = Name(schema="s", name="a", table=1, since=0)
+    store = Store(tmp_path / "lake")
+    store.create()
+    names = (live, replace(live, name="b", table=2, until=7))
+    store.put(replace(EMPTY, watermark=10, tables={1: table, 2: dropped}, names=names))
+    done = compact(store, lambda: None, fold_before=8)
+    assert (done.horizon, done.files_before, done.files_after) == (8, 3, 2)
+    assert store.open().tables == {1: table}
 
 
 # Manifests.

@@ -21,7 +21,7 @@ from vreplication.errors import Refused
 from vreplication.feed.lake.ddl import Catalog
 from vreplication.feed.lake.manifest import WORK, File, Manifest, Retired, Store, Table
 from vreplication.feed.lake.spark_files import Files, T
-from vreplication.feed.lake.spark_reading import changes, folded, shown
+from vreplication.feed.lake.spark_reading import changes, folded, has_state, shown
 from vreplication.pausepoints import reach
 
 _SMALL_BYTES = 64 << 20
@@ -131,6 +131,9 @@ class _Compaction:
 
     def _table(self, table: Table) -> _Made | None:
         old = [file for file in table.files if self._is_folding and file.first <= self._horizon]
+        if not has_state(table, self._horizon):
+            # Its changes stay: they are all that tells its rows.
+            old = []
         folded_ones = self._fold(table, old) if old else []
         gone = {file.path for file in old}
         merged, merged_gone = self._merge(table, [file for file in table.files if file.path not in gone])

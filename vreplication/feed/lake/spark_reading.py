@@ -137,6 +137,14 @@ def folded(spark: Any, store: Store, table: Table, at: int) -> Any:
     return _moved(found, table, before, _version(table, at))
 
 
+def has_state(table: Table, at: int) -> bool:
+    """False: `folded` refuses it."""
+    try:
+        return not table.versions or bool(_epochs(table, at))
+    except Refused:
+        return False
+
+
 def _last(rows: Any, version: Version) -> Any:
     """Of each row the last change; of what has no key as many as there are."""
     if version.key:
