@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -213,6 +214,8 @@ class Files:
                 os.rename(part, path)
                 sync(path)
                 found.append(str(path.relative_to(self._store.directory)))
+            # What Spark writes beside them (checksums, _SUCCESS) would stay as long as this run does.
+            shutil.rmtree(out, ignore_errors=True)
             # The table's folder may be new, and its own name is on the disk only when the folder above it is.
             for each in (place, place.parent):
                 sync(each)
