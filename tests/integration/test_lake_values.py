@@ -13,6 +13,7 @@ from tests.support.feed_producer import FeedWriter
 from tests.support.lakes import LakeServer
 from vreplication.errors import Terminal
 from vreplication.feed.lake.manifest import Store
+from vreplication.feed.lake.spark_reading import microseconds
 from vreplication.feed.large import Fit, parse
 
 __all__ = ["lake"]
@@ -100,6 +101,34 @@ def test_a_row_without_a_key_is_the_same_when_its_column_has_become_text(
     lakes.fill(feed.address(), lake)
     left = [("0000-00-00 00:00:00", 3), ("2024-02-29 10:00:00.125", 4)]
     assert read(lakes, lake, "ts", "n", table="shop.k") == left
+
+
+def test_a_time_of_another_type_is_the_same_wherever_it_is_read(kafka: Cluster, lakes: LakeServer, lake: Path) -> None:
+    """Also in an hour that a reader's clocks have twice, which is two keys, and before they had a time zone."""
+    feed = FeedWriter(kafka, 1)
+    before = layout("z", ("ts", "timestamp"), ("at", "timestamp"), ("to", "datetime"), key=("ts",))
+    behind = layout("z", ("ts", "timestamp"), ("at", "datetime"), ("to", "timestamp"), key=("ts",))
+    times = [f"{text}.500000" for text in ("1850-01-01 00:00:00", *TWICE, "2038-01-19 03:14:07")]
+    with feed.transaction():
+        for seq, text in enumerate(times):
+            feed.row(0, before, 1, None, (text, text, text), seq=seq)
+        feed.resolved(1)
+    lakes.fill(feed.address(), lake)
+    with feed.transaction():
+        feed.ddl(2, "shop", "ALTER TABLE z MODIFY `at` DATETIME(6), MODIFY `to` TIMESTAMP(6)")
+        feed.row(0, behind, 3, None, ("0000-00-00 00:00:00.000000", None, None))
+        feed.row(0, behind, 4, (times[-1], times[-1], times[-1]), None)
+        feed.resolved(4)
+    lakes.fill(feed.address(), lake)
+    assert types_of(lake, 1) == ["string", "timestamp_ntz", "timestamp"]
+    none, *found = sorted(lakes.rows(lake, "shop.z", zone="Europe/Berlin"), key=lambda row: str(row["ts"]))
+    assert none == {"ts": "0000-00-00 00:00:00", "at": None, "to": None}
+    assert [row["ts"] for row in found] == [text[:-5] for text in times[:-1]]
+    assert [row["at"] for row in found] == [text.replace(" ", "T") for text in times[:-1]]
+    assert [microseconds(row["to"]) for row in found[1:]] == [microseconds(text) for text in times[1:-1]]
+
+
+TWICE = ("2024-10-27 00:30:00", "2024-10-27 01:30:00")
 
 
 def types_of(lake: Path, table: int) -> list[str]:

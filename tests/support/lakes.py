@@ -66,8 +66,10 @@ class LakeServer:
         found: list[dict[str, int]] = self._ask("fill", address=str(address), directory=str(directory), most=most)
         return found
 
-    def rows(self, directory: Path, table: str, as_of: int | None = None) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._ask("rows", directory=str(directory), table=table, as_of=as_of)
+    def rows(self, directory: Path, table: str, as_of: int | None = None, zone: str = "UTC") -> list[dict[str, Any]]:
+        """zone: of the reader's session."""
+        words = {"directory": str(directory), "table": table, "as_of": as_of}
+        found: list[dict[str, Any]] = self._ask("rows", **words, zone=zone)
         return found
 
     def changes(self, directory: Path, table: str) -> list[dict[str, Any]]:
@@ -204,8 +206,12 @@ def _do(session: Any, what: str, directory: str, **words: Any) -> Any:
         done = compact(Store(Path(directory)), lambda: session, **words)
         return {name: getattr(done, name) for name in done.__slots__}
     read = reading.read_table if what == "rows" else reading.read_changes
-    frame = read(session, directory, words["table"], words["as_of"])
-    return [json.loads(each.line) for each in reading.lines(frame).collect()]
+    session.conf.set("spark.sql.session.timeZone", words.get("zone", "UTC"))
+    try:
+        frame = read(session, directory, words["table"], words["as_of"])
+        return [json.loads(each.line) for each in reading.lines(frame).collect()]
+    finally:
+        session.conf.set("spark.sql.session.timeZone", "UTC")
 
 
 if __name__ == "__main__":

@@ -23,6 +23,8 @@ _FIRST = {
     **{"Set": "array<string>", "Decimal": "decimal(38,0)"},
     **dict.fromkeys(("Binary", "Blob", "Vector", "Geometry"), "binary"),
 }
+_EPOCH = "TIMESTAMP_NTZ'1970-01-01 00:00:00'"
+_OF_TIMES = ("timestamp_ntz", "date", "string")
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 
 
@@ -116,8 +118,17 @@ def converted(column: str, old: str, new: str) -> str:
         return column if old == new else f"try_cast({column} AS {new})" if new == "binary" else f"cast(NULL AS {new})"
     if old.startswith("decimal") and new.startswith("decimal"):
         return _all_of(column, f"try_cast({column} AS {new})", new)
+    if old == "timestamp" and new in _OF_TIMES:
+        column = _plain(column)
+    elif old in ("timestamp_ntz", "date") and new == "timestamp":
+        return f"timestamp_micros(timestampdiff(MICROSECOND, {_EPOCH}, cast({column} AS timestamp_ntz)))"
     # Spark 4 casts by the rules of ANSI: without try_ one value that does not fit would end each read of the table.
     return f"try_cast({column} AS {new})"
+
+
+def _plain(timestamp: str) -> str:
+    """SQL of what it is in UTC, whichever time zone the reader's session has: a cast would take that one."""
+    return f"timestampadd(MICROSECOND, unix_micros({timestamp}), {_EPOCH})"
 
 
 def _all_of(column: str, made: str, new: str) -> str:
