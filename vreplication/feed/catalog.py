@@ -22,12 +22,12 @@ from vreplication.binlog.definitions import Definition, only
 from vreplication.binlog.described import Described, columns_of, described, label_collations, may_be_null, real_type
 from vreplication.binlog.layout import fits
 from vreplication.binlog.watch import Watch
-from vreplication.errors import Refused, SourceChanged
+from vreplication.errors import Refused, SourceChanged, Transient
 from vreplication.feed.layout import Distinct, Layout, distinct_of, make_layout
 from vreplication.feed.values import Decode, PlainRow, decoder, decoders
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.remark import read_remark
-from vreplication.mysql.session import Session, SqlError
+from vreplication.mysql.session import QUERY_KILLED, Session, SqlError
 from vreplication.schema.introspect import introspect
 from vreplication.schema.model import Column, Key, Table
 from vreplication.settings import SIDECAR
@@ -254,10 +254,15 @@ class Tables:
         return tuple(_with_own_type(column, now.get(column.name), found) for column in told)
 
     def _now(self, schema: str, table: str) -> Table | None:
-        """As the server defines it by now; None: it is gone."""
+        """As the server defines it by now; None: it is gone, or cannot be read. Raises Transient."""
         try:
             return introspect(self.session, schema, table)
-        except (Refused, SqlError):
+        except Refused:
+            return None
+        except SqlError as error:
+            # What is said here stays until the next DDL: rows of a table that is there would be told by the log alone.
+            if error.code == QUERY_KILLED:
+                raise Transient(f"A query for the definition of {schema}.{table} was killed ({error.code}).") from error
             return None
 
     @property

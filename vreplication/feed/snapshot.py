@@ -9,7 +9,8 @@ Papapanagiotou, 2020), with XA branches besides.
 What must stay true: a marker is committed before anything behind it is read; a branch that is listed as prepared then
 is waited for, where the server may show its rows later than the log (MariaDB, docs/correctness.md); a chunk is
 registered before its marker is written; after any doubt (DDL, another definition) the run begins anew at the last chunk
-whose rows were sent whole; rows that get the name of a table that was read are read under it.
+whose rows were sent whole; rows that get the name of a table that was read are read under it; a table is passed over
+only where the server says that it is not there.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ from vreplication.feed.topics import followed, versioned
 from vreplication.feed.values import Decode, decoder, shortest
 from vreplication.mysql.quoting import ident, qualified
 from vreplication.mysql.server import Xid, is_mariadb, prepared_branches
-from vreplication.mysql.session import Session, SqlError, connect
+from vreplication.mysql.session import NO_SUCH_SCHEMA, NO_SUCH_TABLE, QUERY_KILLED, Session, SqlError, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.schema.bounds import order_sql, range_sql
 from vreplication.schema.introspect import introspect
 from vreplication.schema.literals import bound_sql
-from vreplication.schema.model import Column
+from vreplication.schema.model import Column, Table
 from vreplication.settings import SIDECAR, TABLE_SECONDS
 from vreplication.state import layout as sidecar
 from vreplication.state import markers
@@ -225,10 +226,8 @@ class Snapshot:
         # Without rows: from this marker on the reader of the log notes what changes in the table, so before its first
         # row is read.
         self._mark(session, Chunk(layout=None, rows=(), filled=begun, table=here))
-        try:
-            reader = _TableReader(session, self._tables, schema, table)
-        except SqlError:
-            log.info("table %s.%s is gone", schema, table)
+        reader = self._reader(session, schema, table)
+        if reader is None:
             return
         # A place in the order of another key does not tell which rows were read. All are read again, and some come
         # twice.
@@ -241,6 +240,17 @@ class Snapshot:
             after = last
             filled = Filled(schema=schema, table=table, after=after, key=reader.key)
             self._mark(session, Chunk(layout=reader.layout, rows=rows, filled=filled, table=here))
+
+    def _reader(self, session: Session, schema: str, table: str) -> _TableReader | None:
+        """None: the table is gone. Raises Transient where it may be there when it is looked at again."""
+        try:
+            return _TableReader(session, self._tables, schema, table)
+        except SqlError as error:
+            # Of a table that is there, and cannot be read now, no row would ever be sent.
+            if error.code not in (NO_SUCH_TABLE, NO_SUCH_SCHEMA):
+                raise _passing(error, f"{schema}.{table}") from error
+        log.info("table %s.%s is gone", schema, table)
+        return None
 
     def _mark(self, session: Session, chunk: Chunk) -> None:
         """Behind the chunk, and before what is read next."""
@@ -289,7 +299,7 @@ def _key(layout: Layout, image: Row) -> Row:
 def _without(chunk: Chunk, layout: Layout, window: _Window) -> Chunk:
     """Raises Transient where the log knows the table by another definition."""
     if any((other.key, list(other.places)) != (layout.key, list(layout.places)) for other in window.layouts.values()):
-        raise Transient(f"Table {layout.name} was defined anew while its rows were read.")
+        raise _defined_anew(layout.name)
     # Of these the log has told between the markers what they are now, so a row as it was read may be older.
     kept = [row for row in chunk.rows if _key(layout, row) not in window.keys]
     return Chunk(layout=layout, rows=kept, filled=chunk.filled, table=chunk.table)
@@ -302,6 +312,17 @@ def _tables(session: Session, tables: Tables, filled: Filled) -> Iterator[tuple[
     return (name for name in sorted(followed(session, tables.filter)) if name >= (filled.schema, filled.table))
 
 
+def _defined_anew(name: str) -> Transient:
+    return Transient(f"Table {name} was defined anew while its rows were read.")
+
+
+def _passing(error: SqlError, name: str) -> VReplicationError:
+    """Transient, where reading again gets past it; else the error."""
+    if error.code == QUERY_KILLED:
+        return Transient(f"A query that read table {name} was killed ({error.code}).")
+    return _defined_anew(name) if error.code in _DEFINED_ANEW else error
+
+
 class _TableReader:
     """Rows of a table as the log would tell them, in the order of its key."""
 
@@ -309,7 +330,7 @@ class _TableReader:
         self._session, self._name = session, qualified(schema, name)
         # Before the columns are read: a change in between is then noticed behind the first chunk.
         self._definition = self._defined()
-        self._table = introspect(session, schema, name)
+        self._table = self._introspected(schema, name)
         self.layout = tables.layout_now(self._table)
         if not self.layout.has_key:
             raise Refused(
@@ -325,6 +346,16 @@ class _TableReader:
         """What decides about the order of the rows."""
         self._plain = [_plain(session, column) for column in self.layout.columns]
         self._rows = min(_ROWS, _FIRST_ROWS)
+
+    def _introspected(self, schema: str, name: str) -> Table:
+        """Raises SqlError where it is gone by now."""
+        try:
+            return introspect(self._session, schema, name)
+        except Refused:
+            # It was there a moment ago. Asked once more, the server says that it was dropped since; else it is another
+            # one, or a view.
+            self._defined()
+            raise _defined_anew(f"{schema}.{name}") from None
 
     def _defined(self) -> str:
         # The counter rises with each row, and says nothing of the definition.
@@ -349,11 +380,9 @@ class _TableReader:
             found = self._session.bytes_rows(sql)
             is_same = self._defined() == self._definition
         except SqlError as error:
-            if error.code not in _DEFINED_ANEW:
-                raise
-            is_same = False
+            raise _passing(error, self.layout.name) from error
         if not is_same:
-            raise Transient(f"Table {self.layout.name} was defined anew while its rows were read.")
+            raise _defined_anew(self.layout.name)
         return found
 
     def _resize(self, found: Sequence[Row]) -> None:

@@ -117,7 +117,7 @@ def _column(data: bytes, encoding: str) -> Any:
 
 DUPLICATE = 1062
 """Code of a SqlError: a row with that key is there already."""
-NO_SUCH_TABLE, NO_SUCH_SCHEMA = 1146, 1049
+NO_SUCH_TABLE, NO_SUCH_SCHEMA, QUERY_KILLED = 1146, 1049, 1317
 
 
 class SqlError(Terminal):
