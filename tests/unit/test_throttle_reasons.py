@@ -223,3 +223,44 @@ def test_an_outage_is_logged_once_and_its_end(
     told = [(record.getMessage().partition(": ")[2], bool(record.exc_info)) for record in caplog.records]
     failed = "it failed: KeyError: 'what'"
     assert told == [(away, False), (again, False), (away, False), (failed, True), (again, False)]
+
+
+def test_a_lost_server_is_not_taken_for_a_lost_replica(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connection is opened anew; before, the replica was said to be away for as long as the workflow lasted."""
+    opened: list[Any] = []
+
+    @contextlib.contextmanager
+    def open_ends(**_: object) -> Iterator[Any]:
+        opened.append(None)
+        home = _Home(is_lost=len(opened) == 1)
+        yield SimpleNamespace(is_across=False, home=home, source=home, target=home)
+
+    is_looked_at = threading.Event()
+
+    def lag(*_: object) -> float:
+        is_looked_at.set()
+        return 0
+
+    monkeypatch.setattr(throttling, "_PERIOD_SECONDS", 0.0)
+    monkeypatch.setattr(throttling, "_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(throttling.Throttling, "_replica", lambda *_: None)
+    monkeypatch.setattr(throttling.throttling, "lag_micros", lag)
+    route: Any = SimpleNamespace(open=open_ends)
+    found = throttling.Throttling(route, "w")
+    try:
+        found.ask(asked(max_lag=2.0, lag_replicas="r1:3306"))
+        assert is_looked_at.wait(5), f"it is held back for good {found.reason}"
+    finally:
+        found.stop()
+
+
+class _Home:
+    """A server whose connection is lost, or is not."""
+
+    def __init__(self, *, is_lost: bool) -> None:
+        self._is_lost = is_lost
+
+    def value(self, *_: object) -> str:
+        if self._is_lost:
+            raise ConnectionLost("it has gone")
+        return "2026-01-01 00:00:00"

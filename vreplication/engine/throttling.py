@@ -219,8 +219,9 @@ class Throttling:
 
     def _lag_of(self, ends: Ends, place: tuple[str, int], limit: float) -> list[Reason]:
         named = f"replica {place[0]}:{place[1]}"
+        # Not within the try, which is for the replica: where this connection is lost the caller opens all of them anew.
+        now = str(ends.home.value("SELECT NOW(6)"))
         try:
-            now = str(ends.home.value("SELECT NOW(6)"))
             micros = throttling.lag_micros(self._replica(ends, place), self._workflow, now)
         except VReplicationError as error:
             # By a new connection the next time: it holds only until the replica is back, which a lost one would never
