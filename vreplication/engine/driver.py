@@ -43,6 +43,10 @@ _NOTE_SECONDS = 10.0
 _RECONNECT_PAUSE_SECONDS = 0.5
 _OUTAGES = 10
 """Outages with nothing copied and no phase further in between, before we give up."""
+_APART_SECONDS = 3600.0
+"""Two that are further apart do not add up: at the gate and in a revert window nothing is copied for months, in which a
+server is started again more often than that.
+"""
 
 _STEPS = {Phase.COPYING: "copy begun", Phase.WAITING: "gate reached"}
 """Phases that the journal tells of as they are come to; of the others it has what they do."""
@@ -84,7 +88,7 @@ class Driver:
         self._beating: int | None = None
         self._asked = Tuning()
         self._steering = Steering(workflow)
-        self._outages = 0
+        self._outages, self._outage_at = 0, SYSTEM.monotonic()
         self._reached: tuple[int, int] = (0, 0)
         self._furthest = 0
         self._is_switched = False
@@ -253,7 +257,9 @@ class Driver:
 
     def _count_outage(self, error: VReplicationError) -> None:
         reached = (self._furthest, self._totals(self.session).chunks_matched)
-        self._outages = 1 if reached > self._reached else self._outages + 1
+        before, self._outage_at = self._outage_at, SYSTEM.monotonic()
+        is_new = reached > self._reached or self._outage_at - before > _APART_SECONDS
+        self._outages = 1 if is_new else self._outages + 1
         self._reached = max(reached, self._reached)
         if self._outages > _OUTAGES:
             raise error
