@@ -143,6 +143,8 @@ class Deliverer:
         self._failures, self._told = 0, ""
         self._refused: set[int] = set()
         """Entries that the receiver will not have, as far as we have tried."""
+        self._refusals, self._refused_due = 0, 0.0
+        """How often they have been tried, and when they are again: at a pace of their own, which slows no other."""
         self._put_together_due = 0.0
         self._thread = threading.Thread(target=self._run, name="webhook", daemon=True)
 
@@ -199,17 +201,18 @@ class Deliverer:
                 time.sleep(_PERIOD_SECONDS / 4)
 
     def _pause(self) -> float:
-        # Bounded before the power: 2 ** 1024 fits into no float, and a receiver that is away for a day fails more
-        # often.
-        return float(min(_LONGEST_PAUSE_SECONDS, _PERIOD_SECONDS * 2 ** min(self._failures, 10)))
+        # A receiver that refuses so many knows no message of ours, and each look reads all of them from the server.
+        refusals = self._refusals if len(self._refused) > _AT_ONCE else 0
+        return _after(max(self._failures, refusals))
 
     def _is_late(self) -> bool:
         return self._until is not None and SYSTEM.monotonic() >= self._until
 
     def _round(self, session: Session, source: str) -> bool:
-        """True when nothing is left that could be delivered now."""
+        """True when nothing is left that could be delivered now: what is refused is for a later time."""
         left: set[int] = set()
-        for entry in self._to_be_tried(session, left):
+        is_due = SYSTEM.monotonic() >= self._refused_due
+        for entry in self._to_be_tried(session, left, is_due):
             answer = 0 if self._is_late() else self._post(source, entry)
             if answer is None:
                 # One by one: a mere cursor would pass over an entry whose transaction commits late.
@@ -217,14 +220,24 @@ class Deliverer:
             elif answer in _OF_THIS_ONE:
                 left.add(entry.id)
             else:
-                self._refused |= left
+                self._note_refused(self._refused | left, is_due and bool(left))
                 self._failures += 1
                 return False
-        self._refused, self._failures = left, self._failures + 1 if left else 0
-        return not left
+        self._note_refused(left, is_due)
+        self._failures = 0
+        return True
 
-    def _to_be_tried(self, session: Session, left: set[int]) -> Iterator[Entry]:
-        """All that is open; of those that were refused before only the first, however many they are by now.
+    def _note_refused(self, refused: set[int], is_tried: bool) -> None:
+        self._refused = refused
+        if not refused:
+            self._refusals, self._refused_due = 0, 0.0
+        elif is_tried:
+            self._refused_due = SYSTEM.monotonic() + _after(self._refusals)
+            self._refusals += 1
+
+    def _to_be_tried(self, session: Session, left: set[int], is_due: bool) -> Iterator[Entry]:
+        """All that is open; of those that were refused before only the first, however many they are by now, and none
+        before they are due.
 
         left: takes the ids of the others.
         """
@@ -233,7 +246,7 @@ class Deliverer:
             behind = found[-1].id
             for entry in found:
                 again += entry.id in self._refused
-                if entry.id in self._refused and again > _AT_ONCE:
+                if entry.id in self._refused and (again > _AT_ONCE or not is_due):
                     left.add(entry.id)
                 else:
                     yield entry
@@ -283,6 +296,12 @@ class Deliverer:
         if SYSTEM.monotonic() >= self._put_together_due:
             self._put_together_due = SYSTEM.monotonic() + _PUT_TOGETHER_SECONDS
             webhooks.put_together(session, self._hook.key)
+
+
+def _after(failures: int) -> float:
+    """How long to wait behind so many."""
+    # Bounded before the power: 2 ** 1024 fits into no float, and a receiver that is away for a day fails more often.
+    return float(min(_LONGEST_PAUSE_SECONDS, _PERIOD_SECONDS * 2 ** min(failures, 10)))
 
 
 def signed(hook: Hook, id: str, seconds: int, body: bytes) -> dict[str, str]:
