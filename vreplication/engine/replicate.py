@@ -118,8 +118,10 @@ def collecting_rarely() -> Iterator[None]:
     """
     before = gc.get_threshold()
     gc.collect()
-    # What is loaded stays to the end, and need not be looked through.
-    gc.freeze()
+    # What is loaded stays to the end, and need not be looked through. Once: where others are followed too, what they
+    # hold at this moment would never be freed.
+    if gc.get_freeze_count() == 0:
+        gc.freeze()
     gc.set_threshold(_COLLECT_EVERY, 20, 100)
     try:
         yield
