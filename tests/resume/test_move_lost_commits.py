@@ -16,7 +16,7 @@ from sandbox.databases import Database, create_database
 from tests.support import in_memory
 from tests.support.flow import let_go, paused_at, pauses, wait_reached, wait_until
 from tests.support.moving import Move, begin, quick
-from tests.support.pairs import Pair
+from tests.support.pairs import Pair, private_pair
 from tests.support.private_server import kill, private_server
 from vreplication.cutover import deny
 from vreplication.state import moves
@@ -33,11 +33,7 @@ FORGETFUL = {"innodb-flush-log-at-trx-commit": 0, "innodb-flush-log-at-timeout":
 def forgetful(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
     """On a disk: in memory MariaDB's log is the file itself."""
     monkeypatch.setattr(in_memory, "_is_plenty", lambda: False)
-    with (
-        private_server("mysql", {**TRUSTED, "server-id": 211}) as one,
-        private_server("mariadb", {**TRUSTED, **FORGETFUL, "server-id": 212}) as other,
-    ):
-        pair = Pair(source=create_database(one), target=create_database(other))
+    with private_pair("mysql", "mariadb", target=FORGETFUL) as pair:
         admin = pair.source.admin
         admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(40)) COLLATE utf8mb4_general_ci")
         admin.execute_raw("INSERT INTO t VALUES " + ",".join(f"({i},'v{i}')" for i in range(100)))

@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.databases import create_database
 from tests.support.flow import call, let_go, paused_at, pauses, wait_until
 from tests.support.moving import route_of
-from tests.support.pairs import Pair
-from tests.support.private_server import private_server
+from tests.support.pairs import Pair, private_pair
 from tests.support.run_move import start
 from vreplication.mysql.session import connect
 from vreplication.phases import Phase
@@ -22,17 +20,12 @@ from vreplication.state.moves import Decision, Side
 __all__ = ["pauses"]
 
 pytestmark = pytest.mark.slow
-TRUSTED = {"log-bin-trust-function-creators": "ON"}
 FLAVORS = pytest.mark.parametrize(("old", "new"), [("mysql", "mariadb"), ("mariadb", "mysql")])
 
 
 @pytest.fixture
 def pair(old: str, new: str) -> Iterator[Pair]:
-    with (
-        private_server(old, {**TRUSTED, "server-id": 211}) as one,
-        private_server(new, {**TRUSTED, "server-id": 212}) as other,
-    ):
-        made = Pair(source=create_database(one, "shop"), target=create_database(other, "shop"))
+    with private_pair(old, new, "shop") as made:
         made.source.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, n INT) COLLATE utf8mb4_general_ci")
         made.source.admin.execute_raw("INSERT INTO t VALUES (1,1),(2,2)")
         yield made

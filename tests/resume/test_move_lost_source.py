@@ -6,12 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from sandbox.databases import create_database
 from tests.support.flow import begin as begin_ddl
 from tests.support.flow import call
 from tests.support.moving import Move, begin, quick
-from tests.support.pairs import Pair
-from tests.support.private_server import private_server
+from tests.support.pairs import Pair, private_pair
 from vreplication.errors import Refused
 from vreplication.phases import Phase
 from vreplication.state import workflows
@@ -21,17 +19,13 @@ from vreplication.workflows.move_tables import lost_source
 __all__ = ["quick"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick")]
-TRUSTED = {"log-bin-trust-function-creators": "ON"}
 FLAVORS = pytest.mark.parametrize(("old", "new"), [("mysql", "mariadb"), ("mariadb", "mysql")])
 
 
 @pytest.fixture
 def pair(old: str, new: str) -> Iterator[Pair]:
-    with (
-        private_server(old, {**TRUSTED, "server-id": 211}) as one,
-        private_server(new, {**TRUSTED, "server-id": 212}) as other,
-    ):
-        yield Pair(source=create_database(one, "shop"), target=create_database(other, "shop"))
+    with private_pair(old, new, "shop") as made:
+        yield made
 
 
 def moved(pair: Pair, *, is_switched: bool) -> Move:

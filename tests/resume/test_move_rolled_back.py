@@ -9,12 +9,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from sandbox.databases import Database, create_database
+from sandbox.databases import Database
 from sandbox.servers import RunningServer
 from tests.support.flow import wait_until
 from tests.support.moving import Move, begin, quick
-from tests.support.pairs import Pair
-from tests.support.private_server import kill, private_server
+from tests.support.pairs import private_pair
+from tests.support.private_server import kill
 from vreplication.mysql.session import connect
 from vreplication.state import moves
 from vreplication.state.moves import Side
@@ -22,18 +22,13 @@ from vreplication.state.moves import Side
 __all__ = ["quick"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick"), pytest.mark.timeout(300)]
-TRUSTED = {"log-bin-trust-function-creators": "ON"}
 FLAVORS = pytest.mark.parametrize(("old", "new"), [("mysql", "mariadb"), ("mariadb", "mysql")])
 
 
 @pytest.fixture
 def move(old: str, new: str) -> Iterator[Move]:
     """The target serves, and the way back is open."""
-    with (
-        private_server(old, {**TRUSTED, "server-id": 211}) as one,
-        private_server(new, {**TRUSTED, "server-id": 212}) as other,
-    ):
-        pair = Pair(source=create_database(one), target=create_database(other))
+    with private_pair(old, new) as pair:
         pair.source.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, n INT) COLLATE utf8mb4_general_ci")
         pair.source.admin.execute_raw("INSERT INTO t VALUES (1,1),(2,2),(3,3)")
         moved = begin(pair, "t")

@@ -61,6 +61,17 @@ def _pair_servers() -> Iterator[None]:
     _SERVERS.clear()
 
 
+@contextlib.contextmanager
+def private_pair(source: str, target: str, name: str = "", **options: dict[str, object]) -> Iterator[Pair]:
+    """Two servers of its own, for a test that kills one. options: further ones of `source` or `target`."""
+    trusted = {"log-bin-trust-function-creators": "ON"}
+    with (
+        private_server(source, {**trusted, "server-id": 211, **options.get("source", {})}) as one,
+        private_server(target, {**trusted, "server-id": 212, **options.get("target", {})}) as other,
+    ):
+        yield Pair(source=create_database(one, name), target=create_database(other, name))
+
+
 @pytest.fixture(params=DIRECTIONS)
 def pair(request: pytest.FixtureRequest, _pair_servers: None) -> Iterator[Pair]:
     """In each direction in turn; `@pytest.mark.parametrize("pair", ["mysql-mariadb"], indirect=True)` picks one."""

@@ -151,7 +151,7 @@ class Comparer:
         written = self._write(moved, guard=self.slice.target_sql(self.tables))
         gone = self._gone(extra, moved, timed)
         if not self.is_mirror:
-            # Rows that are to stay are no difference: no round would mend them, and the interval would never be
+            # Rows that are to stay are no difference: no round would repair them, and the interval would never be
             # verified.
             return written + Found(differing=len(extra) - len(gone), extra=len(gone))
         example = shown(self.tables, next(iter(extra.values())))

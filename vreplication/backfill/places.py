@@ -224,7 +224,7 @@ class Place:
                 with self._turn:
                     self.session.value("SELECT 1")
             except VReplicationError as error:
-                # Not mended by a new connection: the locks went with the old one, and another run may have the interval
+                # A new connection does not help: the locks went with the old one, and another run may have the interval
                 # by now.
                 self.lost = error
                 return

@@ -111,7 +111,7 @@ class DiskSorter:
         with self._lock:
             for entry in entries:
                 if entry.time <= self._resolved.get(entry.table, -1):
-                    # Whoever fetched up to there has gone on without it, and would never come back for it.
+                    # Whoever fetched up to there has continued without it, and would never come back for it.
                     raise Terminal(f"A change of {entry.time} came after everything up to then was said to be there.")
                 key = encode_key(self._run, entry)
                 value = _signed(key, entry.data)

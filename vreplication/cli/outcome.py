@@ -183,7 +183,7 @@ def _leftovers(result: Result) -> list[str]:
 
 def same_command(args: Sequence[str], workflow: str) -> str:
     """The command as it was given, with --workflow and without passwords."""
-    # Without its id the same command would begin another workflow, where one is to be gone on with.
+    # Without its id the same command would begin another workflow, where one is to continue.
     named = any(re.match(r"--workflow(=|$)", word) for word in args)
     return bare_command([*args, *(() if named else ("--workflow", workflow))])
 

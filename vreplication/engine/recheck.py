@@ -182,7 +182,7 @@ def _compare_keys(
         raise Transient("what was written since the verification is not known any more")
     keys = since.keys(ends.home, mapping, table, None, most + 1)
     if len(keys) > most:
-        # The attempt is given up, never the check: the rounds before the next one leave fewer keys.
+        # The attempt ends, never the check: the rounds before the next one leave fewer keys.
         raise Transient(f"more than {most} rows were written since they were last compared")
     listed = list(dict.fromkeys([*(tuple(split_literals(key)) for key in keys), *hot]))
     if differ := compare_hot(locked, ends.target, mapping, listed):

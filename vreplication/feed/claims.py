@@ -31,7 +31,7 @@ from vreplication.pausepoints import reach
 HEADER = "vr-claim-check"
 MOST_DIRECTORY = 400
 """Bytes of a directory's name as an address: it is in every message that names a file."""
-# These somebody has to mend. Whatever else it is, a share may be away, and comes back.
+# These a person has to repair. Whatever else it is, a share may be away, and comes back.
 _FOR_GOOD = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR})
 _NOT_KNOWN = frozenset({errno.EINVAL, errno.ENOTSUP, errno.ENOSYS})
 

@@ -40,7 +40,7 @@ class Lost:
             self._of(self._session()).look_now()
 
     def _of(self, session: Session) -> LostBranches:
-        # The catalog may have opened another session since. A look that has begun is given up with its session, and
+        # The catalog may have opened another session since. A look that has begun ends with its session, and
         # begins anew.
         if self._ends is None or self._branches is None or self._ends.session is not session:
             self._ends = _Ends(session)

@@ -39,7 +39,7 @@ def has_stand_in(facts: Facts) -> bool:
     """Rows go through a table without the counter (schema/stand_in.py): a large table, and cores for several tasks."""
     # MariaDB sizes its thread pool by its cores, so this tells them unless somebody has set it.
     cores = int(facts.server.setting("thread_pool_size") or 0) if facts.server.is_mariadb else 0
-    # One task alone has nobody to wait for: a stand-in spares the lock on the counter's page, for which tasks wait in
+    # One task alone waits for no other: a stand-in spares the lock on the counter's page, for which tasks wait in
     # turn.
     is_large = facts.source.estimated_rows >= stand_in.LEAST_ROWS and facts.spec.tasks > 1
     is_plain = facts.mapping is not None and not (facts.mapping.may_collide or facts.spec.keeps_one)

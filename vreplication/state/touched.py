@@ -17,7 +17,7 @@ from vreplication.mysql.session import Session
 from vreplication.settings import SIDECAR
 
 # Both images of an UPDATE (old_noted, new_noted in tests/models/dedup_model.py): another row may be the lowest now of
-# the value that was given up, and of the one that was taken.
+# the value that was left, and of the one that was taken.
 _EVENTS = {"INSERT": ("NEW",), "UPDATE": ("OLD", "NEW"), "DELETE": ("OLD",)}
 
 
@@ -76,7 +76,7 @@ def make_triggers(
 
 def check_triggers(session: Session, place: tuple[str, str], workflow: str) -> None:
     """Raises Terminal where one is missing, or where there are others."""
-    # What was changed while one was missing is noted nowhere (noted_within), so making it anew would mend nothing.
+    # What was changed while one was missing is noted nowhere (noted_within), so making it anew would not help.
     wanted = {names.note_trigger(workflow, event) for event in _EVENTS}
     if (found := _triggers(session, place)) != wanted:
         raise Terminal(

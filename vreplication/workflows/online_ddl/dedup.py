@@ -230,7 +230,7 @@ def until_few(driver: Driver, lowest: Lowest, *, is_patient: bool = False) -> No
             if not is_patient:
                 raise Transient(waiting.words)
             waiting.tell()
-        # Each time: what nobody has written for some seconds is not shown.
+        # Each time: what has not been written for some seconds is not shown.
         driver.report(waiting_for=waiting.words)
         settle_some(driver, lowest)
         driver.check()
