@@ -14,6 +14,7 @@ before the transaction that matches it, never in it.
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -39,6 +40,8 @@ MAX_BATCH_CHANGES = 4_000
 MAX_BATCH_BYTES = 4 << 20
 LINGER_SECONDS = 0.2
 """How long a small batch waits for more: each is a commit, and the application's commits wait for the same disk."""
+MATCHES_AT_ONCE = 4
+"""So many may follow each other without waiting: the end of a small table's copy waits for its last one."""
 IDLE_SAVE_SECONDS = 1.0
 """A checkpoint is a transaction that stands in the log itself; without a pause saving would never end."""
 LOOK_SECONDS = 0.1
@@ -87,7 +90,9 @@ class Applier:
         """Of the last beat that has been taken."""
         self._taken: int | None = None
         self._done = 0
-        self._saved_at = self._looked_at = self._matched_at = 0.0
+        self._saved_at = self._looked_at = 0.0
+        self._matches: deque[float] = deque(maxlen=MATCHES_AT_ONCE)
+        """When the last ones were."""
         self._waiting_since: float | None = None
         self._load(across.written if across else None)
         self._tables = [TableWork(target, self._main, self._rows.sessions) for target in targets]
@@ -240,7 +245,7 @@ class Applier:
             table.note_landed([place])
             # With nothing to be written it is matched at once, else with what waits; small chunks land by the hundred a
             # second, and are matched together.
-            if SYSTEM.monotonic() - self._matched_at < LINGER_SECONDS:
+            if len(self._matches) == MATCHES_AT_ONCE and SYSTEM.monotonic() - self._matches[0] < LINGER_SECONDS:
                 self._wait_for_more()
 
     def _opened(self, table: TableWork, place: Place) -> None:
@@ -287,7 +292,7 @@ class Applier:
 
         if matching:
             reach("apply.before_match")
-            self._matched_at = SYSTEM.monotonic()
+            self._matches.append(SYSTEM.monotonic())
         self._rows.check_there()
         writer.in_transaction(self._main, self._lease, all_of_it)
         for table, places, _ in matching:
