@@ -62,12 +62,12 @@ def _pair_servers() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def private_pair(source: str, target: str, name: str = "", **options: dict[str, object]) -> Iterator[Pair]:
-    """Two servers of its own, for a test that kills one. options: further ones of `source` or `target`."""
+def private_pair(old: str, new: str, name: str = "", **options: dict[str, object]) -> Iterator[Pair]:
+    """Two servers of these flavors, for a test that kills one. options: further ones of `source` or `target`."""
     trusted = {"log-bin-trust-function-creators": "ON"}
     with (
-        private_server(source, {**trusted, "server-id": 211, **options.get("source", {})}) as one,
-        private_server(target, {**trusted, "server-id": 212, **options.get("target", {})}) as other,
+        private_server(old, {**trusted, "server-id": 211, **options.get("source", {})}) as one,
+        private_server(new, {**trusted, "server-id": 212, **options.get("target", {})}) as other,
     ):
         yield Pair(source=create_database(one, name), target=create_database(other, name))
 
