@@ -118,6 +118,19 @@ def test_what_was_compared_is_left_out_once(
 
 
 @pytest.mark.usefixtures("app")
+def test_few_rows_that_take_much_room_are_compared_beside_the_copy(
+    database: Database, monkeypatch: pytest.MonkeyPatch, left_out: list[frozenset[KeyRange]]
+) -> None:
+    monkeypatch.setattr(beside, "LEAST_ROWS", 10 * ROWS)
+    monkeypatch.setattr(beside, "LEAST_BYTES", 1 << 14)
+    each_matched(monkeypatch)
+    run = copying(database)
+    wait_at_gate(database, run)
+    assert len(left_out[0]) >= ROWS // 20 - 2
+    finished(database, run)
+
+
+@pytest.mark.usefixtures("app")
 def test_a_fault_that_the_comparison_sees_is_mended(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     each_matched(monkeypatch, lambda: damage(database, "UPDATE t__vr_new SET a=-5 WHERE id=7"))
     run = copying(database)

@@ -45,7 +45,7 @@ _LAST_CHUNKS = 8
 """Landed chunks that say with which size to begin."""
 T = TypeVar("T")
 
-COMPARE_ROWS = 10_000
+COMPARE_ROWS, _COMPARE_BYTES = 10_000, 32 << 20
 """Copied between two looks for what can be compared: small chunks are compared together, for each look is a commit."""
 GATE_WAIT_SECONDS = 0.075
 MOST_REST_SECONDS = 4.0
@@ -391,7 +391,7 @@ class Walk:
 
     def _compare(self) -> None:
         """Counts as work, beside writers."""
-        if self.since_compared < COMPARE_ROWS:
+        if self.since_compared < min(COMPARE_ROWS, _COMPARE_BYTES // self.mapping.source.row_bytes):
             return
         began, self.since_compared = time.monotonic(), 0
         with self._home_idle():

@@ -88,6 +88,11 @@ class Table:
     """The default of its text columns; empty where that is not known, of a temporary table."""
     auto_increment: int | None = None
 
+    @property
+    def row_bytes(self) -> int:
+        """Of a row of usual size, by the estimates; at least 1."""
+        return max(self.data_bytes // max(self.estimated_rows, 1), 1)
+
     def column(self, name: str) -> Column:
         """By name, as the server compares column names (case-insensitively). Raises KeyError."""
         for column in self.columns:

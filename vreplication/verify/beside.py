@@ -22,18 +22,18 @@ from vreplication.schema.model import TableMapping
 from vreplication.state import compared, markers, since
 from vreplication.state.lease import Lease, fence
 from vreplication.state.ledger import Chunk
-from vreplication.verify.ranges import Span, quiet_rows
+from vreplication.verify.ranges import Span, quiet_rows, span_rows
 from vreplication.verify.rounds import Examiner, markers_of
 from vreplication.verify.scan import Finding, SpanScan
 from vreplication.verify.since import SinceRounds
 
-LEAST_ROWS = 1_000_000
-"""Smaller tables are compared at the end in a second or two: later is safer, whatever goes wrong in between."""
+LEAST_ROWS, LEAST_BYTES = 1_000_000, 256 << 20
+"""What is smaller in both is compared at the end in a second or two: later is safer, whatever goes wrong in between."""
 MANY_KEYS = 20_000
 _MOST_KEYS = 1_000
 """So few rows of what is compared at once may differ to be compared again by their keys."""
 _ROWS_AT_ONCE = 20_000
-"""Twice what is copied between two calls (rowcopy.chunker.COMPARE_ROWS), to keep up with chunks of every size."""
+"""Twice what is copied between two calls (rowcopy.chunker), to keep up with chunks of every size; a span at most."""
 
 
 def begin(examiner: Examiner) -> int:
@@ -65,7 +65,9 @@ class Beside:
                 return
             if found.keys_waiting > MANY_KEYS:
                 self._compare_keys(ends)
-            elif chunks := compared.choose(ends.home, self.workflow, split, _ROWS_AT_ONCE):
+                return
+            most_rows = min(_ROWS_AT_ONCE, span_rows(self.mapping))
+            if chunks := compared.choose(ends.home, self.workflow, split, most_rows):
                 self._compare(ends, chunks)
 
     def _compare(self, ends: Ends, chunks: Sequence[Chunk]) -> None:

@@ -49,9 +49,8 @@ def where(side: Side, span: Span) -> str:
 
 def span_rows(mapping: TableMapping) -> int:
     """Rows that a span should hold."""
-    width = mapping.source.data_bytes // max(mapping.source.estimated_rows, 1)
     least, most = _SPAN_ROWS
-    wanted = _SPAN_BYTES // max(width, 1)
+    wanted = _SPAN_BYTES // mapping.source.row_bytes
     if mapping.soft:
         wanted, most = wanted // _SOFT, most // _SOFT
     return max(min(wanted, most), least)

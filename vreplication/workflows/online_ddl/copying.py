@@ -86,7 +86,7 @@ def _beside(driver: Driver, found: Job) -> Beside | None:
 
 def _is_compared_beside(found: Job) -> bool:
     # Where the target sorts keys otherwise, or its rows may push each other out, a chunk's range is no unit there.
-    is_large = (found.row.rows_total or 0) >= beside.LEAST_ROWS
+    is_large = (found.row.rows_total or 0) >= beside.LEAST_ROWS or found.mapping.source.data_bytes >= beside.LEAST_BYTES
     return is_large and found.mapping.has_same_order and not found.mapping.may_collide
 
 
