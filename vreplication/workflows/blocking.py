@@ -54,6 +54,7 @@ def read(session: Session, workflow: str) -> Blocking:
         window=spec.cutover_window,
     )  # fmt: skip
     others = tuple(r.sentence for r in reasons if r.code not in _OF_SESSIONS)
+    # Who has been there for longest first: who came later may be waiting for that one.
     distinct = dict.fromkeys(sorted(found, key=lambda b: -b.age_seconds))
     return Blocking(
         blockers=tuple({(b.connection_id, b.kind, b.statement): b for b in distinct}.values()),

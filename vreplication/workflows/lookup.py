@@ -76,6 +76,7 @@ def find(servers: Servers, workflow: str) -> Found:
 
 
 def _find(session: Session, servers: Servers, url: SourceUrl, workflow: str) -> Found | None:
+    # First: the tables of a group have workflows of their own, and none is called as the group.
     if group := groups.find(session, workflow):
         return Found(home=url, group=group)
     row = workflows.find(session, workflow)

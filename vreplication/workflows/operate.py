@@ -41,6 +41,7 @@ from vreplication.workflows.online_ddl.resume import check_alone
 
 log = logging.getLogger(__name__)
 
+# A driver looks twice a second, but a batch or a DROP of a large table that is under way ends first.
 _CANCEL_PATIENCE_SECONDS = 60.0
 _UNTOUCHED = {
     MOVE: "the source's tables are as they were",

@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 _BEAT_SECONDS = 1.0
 _RATE_SECONDS = 10
 """Over which rates are."""
+# All figures are one row that each beat writes anew, whole, into the binary log of the source.
 _MOST_TOLD = 500
 """Partitions of topics of tables."""
 _OF_A_PROCESS = frozenset(
@@ -48,6 +49,7 @@ _OF_A_PROCESS = frozenset(
     }
 )
 """Figures that say nothing once it has ended."""
+# A beat takes about a second, so both are seconds, too.
 _BEATS_A_POINT, _BEATS_A_THINNING = history.SLOT_SECONDS, 3_600
 
 
@@ -72,6 +74,7 @@ class Counts:
         """Rows per second, in all and by partition; to be asked each second."""
         self._seen.append((at, self.rows, self.by_partition))
         since, rows, parts = self._seen[0]
+        # The first look of a process has none before it to reckon from.
         if at <= since:
             return None, []
         now = _added(self.by_partition, [-each for each in parts])
@@ -79,6 +82,7 @@ class Counts:
 
 
 def _added(now: Sequence[int], more: Sequence[int]) -> list[int]:
+    # A feed that was scaled tells of more partitions, or fewer, than a moment ago.
     return [each + (more[number] if number < len(more) else 0) for number, each in enumerate(now)]
 
 
@@ -118,10 +122,12 @@ class FeedDriver:
 
     def start(self) -> None:
         """Raises LeaseHeld, Refused."""
+        # The database that the URL names may be gone. That is in the log as any DDL is, and the feed goes on.
         with connect(self.url, use_database=False) as session:
             self._look_at_roles(session)
             layout.complete(session)
             self.our_lease = lease.acquire(session, self.workflow, lease.DRIVER)
+            # `move` alone lets a failed workflow go nowhere but to its cancel.
             workflows.reopen(session, self.workflow, Phase.STREAMING)
             workflows.move(session, self.workflow, Phase.STREAMING, our_lease=self.our_lease)
             row = workflows.load(session, self.workflow)
@@ -215,6 +221,8 @@ class FeedDriver:
                     self.url, use_database=False, read_timeout=BEAT_SECONDS, idle_seconds=ALIVE_SECONDS
                 ) as session:
                     self._beat(session)
+            # A source that is started again is waited for. Whether somebody has taken the lease meanwhile, the beat
+            # behind that tells (Superseded).
             except (Transient, Ambiguous) as error:
                 log.warning("the feed's heartbeat failed: %s", error)
                 self._closing.wait(1.0)
@@ -237,6 +245,7 @@ class FeedDriver:
             lease.beat(session, self.our_lease, (session.id,))
             row = workflows.load(session, self.workflow)
             self._is_paused = row.is_paused
+            # What came first stays the reason.
             if row.is_cancel_requested:
                 self._ended = self._ended or Cancelled("Cancelled by the operator.")
             found = feeds.find(session, self.workflow)
@@ -286,6 +295,7 @@ class FeedDriver:
             throttled=held and mask(held)[:255],
             eta_seconds=None,
         )
+        # A process that has just begun knows none before: the one that it finds is no news.
         generation = figures.get("generation")
         if self._generation is not None and generation != self._generation:
             told = f"generation {generation} with {figures['partitions']} partitions"

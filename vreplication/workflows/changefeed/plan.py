@@ -31,6 +31,7 @@ from vreplication.workflows.changefeed import cascades, left_out, policies
 from vreplication.workflows.changefeed.spec import FeedSpec
 from vreplication.workflows.changefeed.stages import STAGES
 
+# Rows of several sources are merged by the times of their commits: all wait for the clock that is behind.
 _CLOCKS_SECONDS = 2.0
 _SHOWN = 20
 _LOOKED_AT = 200
@@ -48,6 +49,7 @@ _SERVER = (
     server_checks.replica,
     server_checks.prepared,
 )
+# A feed reads the tables and writes to our schema alone, so it has less to ask for than what copies.
 _FEED_SOURCE = privileges.Role(
     on_schema=frozenset({"SELECT"}),
     on_sidecar=frozenset({"CREATE", "ALTER", "SELECT", "INSERT", "UPDATE", "DELETE"}),

@@ -21,6 +21,7 @@ NAME = "large messages"
 DIRECTORY_CURE = (
     "Mount it where the feed runs, or make it; the feed makes folders in it, and never the directory itself."
 )
+# Of these not every server tells a length: a value may fill a packet.
 _BIG = ("json", "geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon")
 _BIG_SQL = ",".join(f"'{kind}'" for kind in (*_BIG, "geometrycollection", "geomcollection", "vector"))
 _MOST_OF_A_KEY = 4_000
@@ -118,6 +119,7 @@ def _candidates(session: Session, schemas: Sequence[str], packet: int, piece: in
     rows = session.rows(
         f"SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA IN ({marks})"
         f" GROUP BY TABLE_SCHEMA, TABLE_NAME HAVING SUM({each}) > {max(0, piece - 10_000)}"
+        # The largest first: the first that does not fit is the one that a refusal names.
         f" ORDER BY SUM({each}) DESC, 1, 2",
         tuple(schemas),
     )

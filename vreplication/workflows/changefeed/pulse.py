@@ -71,6 +71,7 @@ class Pulse:
                         feeds.pulse(session, self._workflow)
                         self._failed.pop(url, None)
             except Refused as error:
+                # It does not pass by itself; `FeedDriver.check` ends the feed by it.
                 self.refused = error
                 return
             except VReplicationError as error:

@@ -38,6 +38,7 @@ def check(
             f"Feed {row.id} was begun with {len(known)} source servers, and these are {len(found)}.",
             cure="Name the same servers, in the same order, as at its start, or replicas in their places.",
         )
+    # Of a feed that has not told its figures yet the first source alone is known.
     if found[: len(known)] == known:
         return
     for session, server in zip(sessions, found, strict=True):

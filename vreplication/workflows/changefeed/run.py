@@ -37,7 +37,9 @@ from vreplication.workflows.lookup import FEED
 
 log = logging.getLogger(__name__)
 
+# With the shortest commit interval, 10 ms, the log of each source would get a hundred rows of ours a second.
 _LEAST_PULSE_SECONDS = 0.2
+# A broker that is started again is waited for. By force: somebody has said that it does not come back.
 _FENCE_SECONDS, _FORCED_FENCE_SECONDS = 60.0, 10.0
 
 
@@ -100,6 +102,7 @@ def serve(
             driver.wait_while_paused()
             Service(feed=feed_of(spec, sources, password), hooks=hooks, notify=waits, stop=driver.stop).run()
         except Paused:
+            # The dump has ended and the producer is closed: a feed that is paused for days holds its lease alone.
             notify("Paused: the log is read again from here when it is resumed.")
 
 
@@ -164,6 +167,7 @@ def create_or_resume(spec: FeedSpec, sources: Sequence[SourceUrl], password: str
             layout.install(each)
             with each.transaction():
                 feeds.begin(each, workflow)
+        # Last: where it was cut short before this no feed of the id is known, and the same command plans it anew.
         workflows.create(session, _row(session, spec))
         journal.write(session, workflow, "started", f"into {spec.sink}", actor=by or lease.me())
     return spec
@@ -172,6 +176,7 @@ def create_or_resume(spec: FeedSpec, sources: Sequence[SourceUrl], password: str
 def _with_changes(session: Session, row: WorkflowRow, was: FeedSpec, asked: FeedSpec) -> FeedSpec:
     """What may be another from now on: the policy, its limit, and what is accepted. Raises Refused where it may not."""
     given = {"max_message": asked.max_message, "max_message_bytes": asked.max_message_bytes}
+    # It goes one way: what was accepted once is not taken back by a command that leaves the option out.
     given |= {"cascades": "ignore"} if asked.cascades == "ignore" else {}
     other = {name: value for name, value in given.items() if value is not None and value != getattr(was, name)}
     if not other:
@@ -283,7 +288,9 @@ def _told(session: Session, spec: FeedSpec, password: str, driver: FeedDriver, e
     if isinstance(error, Cancelled):
         return cancelled(session, spec, password)
     if isinstance(error, Interrupted | Transient):
+        # Nothing is noted: the phase stays, by which the same command goes on.
         return _result("interrupted", workflow, str(error), error.exit_code)
+    # Whoever has taken over sends on, and no failure of ours may stand in the row of a feed that runs.
     if driver.our_lease and lease.is_held(session, driver.our_lease):
         workflows.move(session, workflow, Phase.FAILED, str(error), our_lease=driver.our_lease)
         journal.write(session, workflow, "failed", str(error), actor=lease.me())
@@ -365,6 +372,7 @@ def resume(
         if not is_driven:
             with ExitStack() as stack:
                 others = [stack.enter_context(connect(source)) for source in sources[1:]]
+                # Before it is unpaused: what is refused leaves the feed as it was.
                 _check_sources(row, [session, *others], password)
         workflows.set_paused(session, workflow, False)
         if is_driven:
@@ -376,6 +384,7 @@ def cancel(source: SourceUrl, workflow: str, password: str) -> Result:
     """Of a feed without a process."""
     with connect(source) as session:
         spec = resumed(session, workflows.load(session, workflow))
+        # A process that begins meanwhile is refused, so that it sends nothing behind the fence.
         held = lease.acquire(session, workflow, lease.DRIVER)
         try:
             return cancelled(session, spec, password)

@@ -24,6 +24,7 @@ def started_since(ends: Ends, workflow: str, number: int, table: str) -> tuple[S
 
 
 def _age(ends: Ends, workflow: str, table: str) -> float | None:
+    # A verdict that is not clean says that rows differ, and nothing of when they were equal.
     if recheck.is_clean(ends.home, table):
         return verdicts.age_seconds(ends.home, table)
     return journal.age_seconds(ends.home, workflow, "switched")

@@ -129,6 +129,7 @@ class MoveDriver(Driver):
         stream = stream_id(self.workflow, 1)
         return [table.id(stream) for table in workflows.tables(session, self.workflow)]
 
+    # Each table by its rows: the share of ten small ones would hide how far a large one is.
     def _walked(self, session: Session) -> Walked:
         stream = stream_id(self.workflow, 1)
         tables = workflows.tables(session, self.workflow)

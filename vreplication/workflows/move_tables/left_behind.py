@@ -30,6 +30,7 @@ from vreplication.workflows.move_tables.spec import MoveSpec
 log = logging.getLogger(__name__)
 
 _EVENT = "left behind"
+# The look before the switch counts; this one is for people who watch.
 _LOOK_SECONDS = 5.0
 _MOST = 100
 """So many fit into what is noted of them: beyond that no release is enough."""

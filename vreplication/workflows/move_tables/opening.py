@@ -54,6 +54,7 @@ def give_up(work: Work, used: list[str], *, former: tuple[int, ...] = ()) -> boo
             impatient(ends)
             open_side(work, ends, None)
         return False
+    # Nothing was denied, or all that follows has been done: it is noted last.
     if decision is Decision.RUNNING:
         return True
     driver = work.driver

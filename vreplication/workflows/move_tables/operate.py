@@ -76,6 +76,7 @@ def route_of(home: SourceUrl, source: SourceUrl | None, workflow: str, replica: 
     route = Route(source=source, target=home, home=home, replica=replica)
     with route.open() as ends:
         row, move = workflows.load(ends.home, workflow), moves.load(ends.home, workflow)
+        # By another server of the same tables catch-up would read a log that has nothing to do with the copy.
         _check_same_place(row, move, ends.source)
         # Past the copy nothing is read there: a workflow goes on whatever its replica does.
         if row.phase in (Phase.PREPARING, Phase.COPYING):
@@ -299,6 +300,7 @@ def _driven(operator: Operator, outcome: Callable[[], Result | None], *, is_end:
     """Run it here until it is done. None: somebody was faster, or took over."""
     with connect(operator.home) as session:
         row = workflows.load(session, operator.workflow)
+    # One of its own: the operator ends his command by his, and a reversal that is done ends the run by this one.
     stop = threading.Event()
     # A completion ends the run by itself. Behind a reversal the run would go on for ever: it is stopped when that is
     # done.

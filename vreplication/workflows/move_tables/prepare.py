@@ -38,6 +38,7 @@ from vreplication.workflows.move_tables.streams import stream_id
 
 KIND = "move_tables"
 _SPLITS_PER_SLOT = 8
+# A COUNT reads an index of the table to its end: of larger tables that would take longer than it is worth.
 _COUNTED_ROWS = 200_000
 """Tables estimated smaller than this are counted, so that progress has an exact total."""
 

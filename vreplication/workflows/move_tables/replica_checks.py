@@ -93,6 +93,7 @@ def follows(source: Session, replica: Session) -> Check:
     channel = next((each for each in channels if replicas.follows(each, source)), None)
     if channel is None:
         return refuse(name, f"{replica.url} is no replica of {source.url}.", _READ_ON_SOURCE)
+    # On MySQL a GTID names the server that gave it out, so other channels do no harm.
     if server.is_mariadb and len(channels) > 1:
         # MASTER_GTID_WAIT goes by the numbers of a domain, which another source may count on.
         return refuse(name, "The replica has several sources.", _READ_ON_SOURCE)

@@ -21,6 +21,7 @@ from vreplication.workflows.move_tables.steps import Work
 
 T = TypeVar("T")
 
+# Writers are denied meanwhile.
 _PERSIST_SECONDS = 0.5
 
 

@@ -311,6 +311,7 @@ def _sum_up(driver: MoveDriver, job: StreamJob) -> None:
         details="; ".join(v.details for v in found if v.details),
     )
     verdicts.save(driver.session, driver.workflow, whole)
+    # Behind a mismatch it is news again, and so it is on the way back.
     journal.once(driver.session, driver.lease, "verified", whole.counts, since=("mismatch", "switched"))
 
 
@@ -365,6 +366,7 @@ def until_small(work: Work, job: StreamJob) -> bool:
     try:
         for each in rechecks(work, job):
             each.until_small(with_sample=True)
+    # It is Transient as well, but says nothing of the keys: `through_outages` begins again.
     except ConnectionLost:
         raise
     except Transient as error:

@@ -73,6 +73,7 @@ def ended(url: SourceUrl, workflow: str, driver: Driver | None, error: VReplicat
         driver.child.end()
     if _is_no(url, workflow, driver, error):
         return Result(event="refused", workflow=workflow, reason=str(error), exit_code=2)
+    # Without a driver there was no lease, so nothing of ours may be written.
     if driver is None:
         return _not_begun(workflow, error)
     try:

@@ -28,6 +28,7 @@ def begin(driver: Driver, row: WorkflowRow, tried: Tried) -> None:
     if spec.strategy != "auto":
         cure = f"The table is as it was. Run `vreplication cancel {row.id}`, then take --strategy online."
         raise Terminal(refusal, cure=cure)
+    # Before anything is noted: where that is refused as well the workflow stays what it was.
     plan = _plan(driver.session, row, spec)
     if plan.refusals:
         words = " ".join(f"{r.sentence} {r.cure}".strip() for r in plan.refusals)

@@ -185,6 +185,7 @@ def begin(tables: Tables, url: SourceUrl, stop: threading.Event) -> None:
         if found is not None:
             _check_same(session, found, tables)
             return
+        # Before it is planned: planning may search whole tables for duplicates.
         _check_free(session, tables)
     refused = [f"{p.source.name}: {r.sentence} {r.cure}".strip() for p in plan(tables, url, stop) for r in p.refusals]
     if refused:

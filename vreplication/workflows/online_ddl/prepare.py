@@ -52,6 +52,7 @@ from vreplication.workflows.online_ddl import dedup, standing_in
 log = logging.getLogger(__name__)
 
 _SPLITS_PER_SLOT = 8
+# A COUNT reads an index of the table to its end: of larger tables that would take longer than it is worth.
 _COUNTED_ROWS = 200_000
 """Tables estimated smaller than this are counted, so that progress has an exact total."""
 

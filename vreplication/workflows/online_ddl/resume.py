@@ -47,6 +47,7 @@ def begin_again(
     row = failover.follow(session, row)
     if fallback.is_unprepared(session, row):
         return None
+    # Nothing is copied yet, so to begin anew costs less than to find out how much was made.
     if row.phase in (Phase.PLANNING, Phase.PREPARING) or not prepare.is_done(row):
         # Its connections end first: one that is only stopped would go on preparing.
         lease.acquire(session, row.id, lease.DRIVER)

@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 _LOOK_SECONDS = 1.0
 _LOCK_SECONDS = 1.0
 """Who blocked has been there for at least as long as the lock was waited for."""
+# The pause never ends sooner than this in the long run, whoever is gone: each attempt holds all writers up.
 _RAREST_SECONDS = 10.0
 
 

@@ -44,6 +44,7 @@ from vreplication.state.workflows import WorkflowRow
 
 log = logging.getLogger(__name__)
 
+# Nothing was copied on this way, so there are no chunks by whose ranges a verification could be cut.
 _SPAN_ROWS, _MOST_SPANS = 200_000, 1_000
 """Of a verification."""
 TIME_IS_OVER = "The window to revert is over."
