@@ -22,6 +22,7 @@ from vreplication.schema.literals import (
 from vreplication.schema.mapping import in_zone
 from vreplication.schema.model import Column, ColumnPair, Key, KeyPart, TableMapping
 
+# A value may be a document of megabytes, and this goes into a sentence.
 _SHOWN = 60
 
 

@@ -57,6 +57,7 @@ def _definition(plan: Plan) -> list[str]:
 
 def stays(found: Definitions) -> str:
     """Why there is nothing to be shown."""
+    # Partitions and FULLTEXT indexes: no temporary table has them.
     if found.after is None:
         return "What it becomes is known when the new table is made: a temporary table cannot try it"
     return "It stays as it is"

@@ -23,6 +23,7 @@ def check(facts: Facts) -> Check:
     if missing(grants, frozenset({right}), "*") and missing(grants, frozenset({"SUPER"}), "*"):
         words = "The user may not end other users' sessions, which --force-cutover-after asks for."
         return refuse(_NAME, words, f"GRANT {right} ON *.* TO the user;")
+    # MySQL tells it in performance_schema, whose rights are among those of every online DDL.
     if is_mariadb and not _names_locks(facts.session):
         words = "Without the plugin metadata_lock_info MariaDB does not tell who holds a lock on the table."
         return refuse(_NAME, words, "INSTALL SONAME 'metadata_lock_info'")

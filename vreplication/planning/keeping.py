@@ -80,6 +80,7 @@ def _of_options(facts: Facts) -> str:
 def _told(facts: Facts, mapping: TableMapping) -> Check:
     unique = mapping.added_unique[0]
     which = "lowest" if facts.spec.on_duplicate == "keep-first" else "highest"
+    # For a person to look at: what stays is decided by the rows as they are at the cut-over.
     found = find_duplicates(facts.session, mapping, unique)
     now = f"Now: {', '.join(found)}." if found else "There are none now."
     columns = ", ".join(pair.source.name for pair in mapping.key)

@@ -26,6 +26,7 @@ def revert(facts: Facts) -> Check:
     if facts.spec.workflow and workflows.existing(facts.session, [taken]):
         words = f"It could not be reverted: there is a workflow {taken} already."
         return refuse(_NAME, words, "Take another --workflow id.")
+    # `check_prepared` runs this check once more, before a row is copied.
     if facts.target is None:
         return ok(_NAME, "Whether it can be taken back is checked at prepare.")
     if facts.mapping is not None and facts.mapping.may_have_null:

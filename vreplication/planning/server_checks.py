@@ -172,6 +172,7 @@ def places(facts: OfServer) -> Check:
 def retention(facts: OfServer) -> Check:
     seconds = float(facts.server.setting("binlog_expire_logs_seconds") or 0)
     seconds = seconds or float(facts.server.setting("expire_logs_days") or 0) * _DAY
+    # 0 is for ever, on both servers.
     if 0 < seconds < _DAY:
         return warn(
             "log retention",

@@ -21,6 +21,7 @@ def room(facts: OfServer, copy: int, log: int) -> Check:
     """Whether a server has room for so many bytes of tables, and of its binary log."""
     words = f"The copy needs about {disk.size(copy)} and the binary log about {disk.size(log)}"
     found = disk.disks(facts.session)
+    # The server's disk cannot be seen from another machine, on which most plans are made.
     if not found:
         return ok("disk", f"{words}; {disk.UNKNOWN}.")
     # Logs on a disk of their own refuse nothing that fits there; on one disk both needs add up.

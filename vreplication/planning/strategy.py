@@ -96,6 +96,7 @@ def _is_never_instant(alter: str) -> bool:
 def choose(facts: Facts) -> Choice:
     """Prove what is asked for. Raises Refused for a bad value of VREPLICATION_AUTO_STRATEGY."""
     asked: str = facts.spec.strategy
+    # Asked for by name it is refused: to leave out one of two wishes without a word is worse.
     if facts.spec.revert_window is not None and asked != ONLINE:
         words = "--revert-window keeps the original, and there is one only where the table is copied."
         return Choice(name=ONLINE, reason=words, is_refused=asked != "auto")
@@ -136,6 +137,7 @@ def _last(facts: Facts, asked: str) -> str:
 def _proved(facts: Facts, asked: str) -> Choice:
     _check_text(facts)
     refusal = ""
+    # The server tells what it can do by doing it: its own rules of what is instant change with each version.
     for algorithm in algorithms(asked, is_mariadb=facts.server.is_mariadb):
         try:
             after = _try(facts, algorithm)

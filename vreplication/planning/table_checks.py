@@ -165,6 +165,7 @@ def check_names(facts: Facts) -> Check:
             "Shorten the table's name, or run a plain ALTER TABLE.",
         )
     new = {old: n for old, n in new_names(source, source.name).items() if old != n.lower()}
+    # Found by RENAME under the lock it would let each attempt at the cut-over fail.
     if taken := _of_others(facts, list(new.values())):
         return refuse(
             "CHECK names",

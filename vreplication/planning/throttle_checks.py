@@ -92,6 +92,7 @@ def demand(session: Session, asked: Request, changed: Collection[str]) -> None:
 
 
 def _replica_lag(session: Session, spec: Request) -> Check:
+    # Places alone hold nothing back: they say whose lag counts once a limit is given.
     if spec.max_lag is None:
         return ok(_LAG, "No replica is waited for.")
     try:
