@@ -54,6 +54,7 @@ TeamsDep = Annotated[_Teams, Depends(teams)]
 def _may(
     user: BaseUser, method: Literal["GET", "PUT", "POST"], kind: str, of: _Teams, entity: DagAccessEntity | None = None
 ) -> bool:
+    # Auth managers that know teams decide by the name that they are handed, and look none up.
     details = DagDetails(id=kind, team_name=of.get(kind))
     found = get_auth_manager().is_authorized_dag(method=method, access_entity=entity, details=details, user=user)
     return bool(found)
@@ -64,6 +65,7 @@ def editable(user: GetUserDep, of: TeamsDep) -> frozenset[str]:
 
 
 def readable(user: GetUserDep, of: TeamsDep, editor: Annotated[frozenset[str], Depends(editable)]) -> frozenset[str]:
+    # An auth manager may grant PUT without GET: who acts has to see what they act on.
     return editor | {kind for kind in _SHOWN if kind not in editor and _may(user, "GET", kind, of)}
 
 
@@ -103,12 +105,15 @@ def may_act(kinds: Annotated[frozenset[str], Depends(editable)]) -> None:
 
 def token_of(request: Request) -> str:
     """The browser's token, or a new one."""
+    # The same again: the tabs of a browser share the cookie, and a new one would refuse the acts of those that are
+    # open.
     return request.cookies.get(COOKIE) or secrets.token_urlsafe(24)
 
 
 def give_token(request: Request, response: Response, token: str) -> None:
     path = request.scope.get("root_path") or "/"
     is_secure = request.url.scheme == "https"
+    # Scripts read the token from the page (data-token), which no other site can; the cookie is for the browser alone.
     response.set_cookie(COOKIE, token, path=path, httponly=True, samesite="strict", secure=is_secure)
 
 
@@ -132,4 +137,5 @@ def _is_same_site(request: Request) -> bool:
         return site in ("same-origin", "none")
     # A browser too old for Sec-Fetch-Site names the origin of a POST; what names neither still needs the token.
     origin = request.headers.get("origin")
+    # By host alone: behind a proxy that ends TLS the scheme that we see is not the browser's.
     return origin is None or urlsplit(origin).netloc == request.headers.get("host")

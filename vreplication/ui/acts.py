@@ -53,6 +53,7 @@ def release(url: SourceUrl, workflow: str, by: str) -> str:
 
     row = _live(url, workflow, "released")
     with quick(url) as session:
+        # Before `operate.release`, which writes this name over that of whoever was first.
         before = None if _needs_another(session, workflow) else gate.released_by(session, workflow)
     # A window takes its own back when it closes; a person's, given meanwhile, is to stay.
     if before is not None and not maintenance.is_a_windows(before):
@@ -78,6 +79,7 @@ def _asked_to_revert(url: SourceUrl, row: WorkflowRow) -> str:
 
 def tune(url: SourceUrl, workflow: str, by: str, asked_for: object = None) -> str:
     """`asked_for`: what the form, or anybody, has sent."""
+    # The route takes the body as it comes, for most acts have none; so it may be any JSON, or nothing.
     if not isinstance(asked_for, dict):
         raise Refused("Say what to set as an object: copy_parallelism, chunk_millis, or both.")
     if _live(url, workflow, "tuned").kind == FEEDS:
@@ -104,6 +106,8 @@ def _ask_driver(url: SourceUrl, workflow: str, by: str, what: str) -> None:
     from vreplication.workflows.move_tables import operate as moving
 
     with quick(url) as session:
+        # A wish that is noted for a driver that is not there would be carried out by a later one, when it is not meant
+        # any more.
         is_driven = lease.is_alive(session, workflow, lease.DRIVER)
     if not is_driven:
         cure = f"Clear its task reverse_stream in Airflow, or use `vreplication {what} {workflow}`."
@@ -131,6 +135,8 @@ def cancel(
         if row.phase is Phase.CANCELLED:
             return "It was cancelled before."
         if lease.is_alive(session, workflow, lease.DRIVER):
+            # Not `operate.cancel`, which waits up to a minute for the driver: a person, and a thread of the web server,
+            # would wait.
             operate.request_cancel(session, row, by, is_forced=is_forced)
             if row.kind == FEEDS:
                 return _asked_to_end(session, workflow, is_forced=is_forced)
@@ -140,6 +146,7 @@ def cancel(
             cure = f"`vreplication cleanup {row.spec['reverts']}` ends the way back."
             raise Refused(f"Workflow {workflow} has no active worker.", cure=cure)
     result = operate.cancel(url, workflow, by, source, sink_password=sink_password, is_forced=is_forced)
+    # What stays behind is told as an error: to be pressed again, when what held it up is gone.
     if result.event != "cancelled":
         raise Refused(f"It could not be cancelled: {result.reason}")
     if row.kind == FEEDS:
@@ -170,6 +177,8 @@ def cleanup(url: SourceUrl, workflow: str, by: str, source: SourceUrl | None = N
 
     with quick(url) as session:
         back = reverting.way_back(session, workflow)
+    # A DROP of a full table holds the server up; the command empties it chunk by chunk first, for as long as that
+    # takes.
     if back is not None and back.phase is not Phase.COMPLETE:
         cure = f"`vreplication cleanup {workflow}` does it."
         raise Refused(f"The original of {workflow} is emptied first, for which this request has no time.", cure=cure)
@@ -194,6 +203,7 @@ def end_window(url: SourceUrl, workflow: str, by: str) -> str:
     return cancel(url, names.way_back(workflow), by)
 
 
+# Keys are the last part of the routes, and the `act` of buttons.
 ACTS: dict[str, Callable[..., str]] = {
     "pause": pause,
     "resume": resume,
@@ -232,6 +242,7 @@ def _live(url: SourceUrl, workflow: str, act: str) -> WorkflowRow:
     """Raises Refused; quickly, where the source does not answer."""
     with quick(url) as session:
         row = workflows.load(session, workflow)
+    # Before `OVER`, among which it is not: the command resumes it, which runs on in that process.
     if row.phase is Phase.FAILED:
         cure = f"Clear the task that failed in Airflow, or use `vreplication resume {workflow}`."
         raise Refused(f"Workflow {workflow} has failed and cannot be {act} here.", cure=cure)

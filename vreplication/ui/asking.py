@@ -21,6 +21,7 @@ from vreplication.mysql.url import SourceUrl
 BUDGET_SECONDS = 1.7
 """For all sources together; the page promises two seconds, login and drawing included."""
 FRESH_SECONDS = 0.8
+# Below the budget: the thread of a source that is silent ends before, or soon behind, the answer that gave it up.
 _CONNECT_SECONDS = 1.5
 _READ_SECONDS = 1.5
 _SILENT = f"It did not answer within {BUDGET_SECONDS} s."
@@ -56,6 +57,8 @@ class QuickConnection(Connection):
 
 def quick(url: SourceUrl) -> Session:
     """A session that waits for nobody. The sidecar's tables are named in full, so the default schema may be gone."""
+    # For each read and not for the whole: a question of many statements may outlast the budget, and serves who asks
+    # next.
     return connect(url, use_database=False, read_timeout=_READ_SECONDS, connection_class=QuickConnection)
 
 
@@ -89,6 +92,7 @@ class Asker:
     def forget(self) -> None:
         """Something was changed: what was read before says nothing any more."""
         with self._lock:
+            # What is under way goes on for those who wait for it; who asks from now on begins anew.
             self._asked.clear()
 
     def _start(self, source: Source, about: Hashable, question: Question) -> Future[Any]:
@@ -116,6 +120,7 @@ def _run(source: Source, question: Question, future: Future[Any]) -> None:
 
 
 def _answer(source: Source, future: Future[Any], deadline: float) -> Answer:
+    # First: `_run` has failed on it in a thread, and its text is not for people.
     if source.url is None:
         return Answer(source=source, problem=source.problem or "The connection cannot be used.")
     try:

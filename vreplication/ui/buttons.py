@@ -226,9 +226,12 @@ def buttons(
     seen: Snapshot, about: About, effort: Effort | None = None, limits: Mapping[str, object] = MappingProxyType({})
 ) -> list[Button]:
     """Those that make sense now. `effort`: where it is known, it can be changed. limits: what holds it back now."""
+    # Tables that have moved can be reversed or completed; of a table that was altered only the clean-up is left.
     if seen.phase in OVER or (about.is_cut and about.moved is None):
         return []
+    # This process starts no workers, so one that has failed can be cancelled here and nothing else (`acts._live`).
     found = [] if seen.phase is Phase.FAILED else _of_living(seen, about, effort, limits)
+    # Asked for and silent: whoever was asked is gone, and a second press carries it out in the request itself.
     if not about.is_cut and (not seen.is_cancel_requested or seen.is_silent):
         found.append(_CANCEL)
     if about.moved is not None:
@@ -263,6 +266,7 @@ def of_left_out(about: About, seen: Snapshot, found: LeftOut) -> list[Button]:
 
 def of_queue(table: str, place: int, count: int) -> list[Button]:
     """Of what waits at this place, from 1, among so many."""
+    # Of the second one First would be what Earlier is.
     found = [_FIRST] * (place > 2) + [_EARLIER] * (place > 1) + [_LATER] * (place < count)
     return [*found, _REMOVE.about(table)]
 
@@ -319,4 +323,5 @@ def _fields(effort: Effort) -> tuple[Field, ...]:
         least=LEAST_CHUNK_MILLIS,
         most=MOST_CHUNK_MILLIS,
     )
+    # What cannot be changed is not offered: `effort.tune` refuses it.
     return (tasks,) if effort.limits.chunk_rows else (tasks, millis)

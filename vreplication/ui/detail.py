@@ -69,6 +69,7 @@ def detail(answer: Answer, run: Run | None = None, consumers: Sequence[Answer] =
         "left_out": _left_out(found.row, found.left_out),
         "outcome": _outcome(found) if seen.phase is Phase.COMPLETE else [],
     }
+    # `item` has made none for what is over.
     if made := _behind_the_end(found):
         data["buttons"] = [button_of(each, seen.workflow, answer.source.conn_id) for each in made]
     return masked_for(data, answer)
@@ -221,6 +222,7 @@ def _steps(seen: Snapshot, about: About, found: Detail) -> list[Data]:
 def _reached(seen: Snapshot, about: About, found: Detail) -> int:
     if about.kind == FEEDS:
         return int(bool(about.fed and about.fed.topic))
+    # A phase that has ended does not say where it was, for `failed` has taken its place in the row.
     phases = list(numbers.STEPS)
     if about.moved is not None and about.moved.switches:
         return len(phases)
@@ -237,6 +239,7 @@ def _copy_bar(seen: Snapshot, effort: Effort | None) -> Data:
     rate = words.rate(seen.rows_per_second, "rows") or unknown
     tasks = words.tasks(effort.tasks) if effort and seen.phase is Phase.COPYING else ""
     share, word = seen.percent, "–" if seen.percent is None else numbers.percent(seen.percent)
+    # A bar waits for no release: where that is what is waited for, the phase says so, and the copy is not held up.
     tone = "" if share is None else ("proven" if share == 100 else words.tone(seen, _NOTHING_ASKED))
     return {"name": "Copy", "percent": share, "word": word, "tone": tone, "figures": [words.rows(seen), rate, tasks]}
 

@@ -96,6 +96,7 @@ def _broker(seen: Snapshot, fed: Fed) -> str:
         return "not written to: paused"
     if fed.committed_seconds is None:
         return _UNKNOWN
+    # An idle feed commits as well, its Resolved: a commit that is old is a broker that has not answered.
     is_late = fed.committed_seconds > STALE_SECONDS
     return f"{'no answer yet' if is_late else 'answers'}: last commit {numbers.duration(fed.committed_seconds)} ago"
 

@@ -38,6 +38,8 @@ class Lake:
 
     def is_filled(self, now: float) -> bool:
         """Some process does."""
+        # Both: Airflow calls a run running until it has missed its worker, and one that has ended has told something
+        # just now.
         return self.state == _GOING and now - float(self.told.get("at") or 0) <= STALE_SECONDS
 
 
@@ -46,6 +48,7 @@ def newest(found: Iterable[Lake]) -> list[Lake]:
     by_directory: dict[str, Lake] = {}
     for each in found:
         if each.directory:
+            # One that has told nothing so far has no directory, and says nothing against the run before it.
             by_directory.setdefault(each.directory, each)
     return [by_directory[name] for name in sorted(by_directory)]
 
@@ -75,6 +78,8 @@ def shown(lake: Lake, now: float) -> Data:
         "page": f"runs/{lake.run.dag_id}/{quote(lake.run.run_id, safe='')}",
         "expected": _expected(lake, is_filled=is_filled),
     }
+    # Of a topic and a directory that somebody has typed, and of what Kafka has said: no connection's secrets are known
+    # here.
     return dict(masked(found))
 
 

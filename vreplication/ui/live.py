@@ -151,6 +151,7 @@ class Live:
             while True:
                 drawn = await loop.run_in_executor(self._threads, draw)
                 topic.tell(drawn)
+                # Behind the look: one that takes long lowers the pace, and does not pile up.
                 await asyncio.sleep(drawn.poll / 1000)
         except Exception:
             log.exception("a page could not be drawn for those who watch it")

@@ -34,6 +34,7 @@ def message(error: NotFound) -> Shown:
     is_coming = error.run is not None and error.status == LOOKING
     data = {"title": error.title, "problems": error.problems, "log": log, "is_coming": is_coming}
     data["is_hidden"] = error.status == HIDDEN
+    # A run needs seconds to plan; a source that was only late answers in the next request.
     poll = 1000 if is_coming else SOON if error.status == LOOKING else 3000
     return Shown("message.html", {**data, "editor": (), "starter": False}, poll=poll, status=error.status)
 

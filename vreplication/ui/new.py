@@ -68,6 +68,7 @@ class NewMigration:
 
     def html_part(self, request: Request, asked: Asked) -> Response:
         """The plan of what was asked for; without an ALTER the table's definition, as it is."""
+        # The form asks as it is filled in: a table without an ALTER is no mistake yet.
         make, template = (starting.planned, "plan.html") if asked.alter.strip() else (_current, "now.html")
 
         def drawn() -> Response:

@@ -53,6 +53,7 @@ def rows(answers: Sequence[Answer], runs: Sequence[AskedRun]) -> list[Data]:
     # Of a source that may yet answer it is not known whether the run has begun its workflow.
     asked = [run for run in runs if run.place not in begun and run.place[0] not in late]
     found = [row for answer in well for row in _of_queue(answer, {run.place for run in asked})]
+    # A claimed entry is a run already: `told` has left it out above, for Airflow knows more of it.
     found += _of_airflow(asked, {answer.source.conn_id for answer in well})
     return sorted(found, key=lambda row: row["state"] != QUEUED)
 
@@ -101,6 +102,7 @@ def _why_queued(standing: Standing) -> str:
 def _of_airflow(runs: Sequence[AskedRun], answered: set[str]) -> list[Data]:
     """One that runs has no workflow yet, as far as its source has told; one that has failed was refused."""
     busy = Counter(run.run.dag_id for run in runs if run.state == RUNNING)
+    # Of a source that does not answer nothing says whether a run that is under way has begun its workflow long ago.
     shown = (run for run in runs if run.state != RUNNING or run.place[0] in answered)
     return list(masked([_run(run, busy[run.run.dag_id]) for run in shown]))
 

@@ -41,6 +41,7 @@ def _sentence(found: Silence, now: datetime) -> str:
 
 def unheeded(seconds: float | None, by: str | None) -> str | None:
     """seconds: for so long nobody has worked on what was released; None: somebody does, or nothing was."""
+    # The triggerer looks each second, and then the scheduler has to find a worker: a while of nothing is ordinary.
     if seconds is None or seconds < UNHEEDED_SECONDS:
         return None
     return f"Released by {by or 'somebody'}, and nobody has acted on it for {numbers.duration(seconds)}."

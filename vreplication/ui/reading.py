@@ -200,6 +200,7 @@ def overview(session: Session) -> Overview:
 def _pending(session: Session, begun: set[str]) -> list[Standing]:
     """In the order of its start. What was refused is told for some days."""
     try:
+        # Entries are never deleted, and a look takes a statement for each lease: most servers have nothing that waits.
         if not any(e.workflow not in begun and e.state != queue.REMOVED for e in queue.entries(session)):
             return []
         scene = queueing.look(session)
@@ -296,6 +297,7 @@ def detail(session: Session, *, workflow: str) -> Detail | None:
     seen = _seen(seen, {workflow: asked})
     points, gate = _points(session, [seen]).get(workflow, ()), _gates(session, [seen], {workflow: asked}).get(workflow)
     is_driven = lease.is_alive(session, workflow, lease.DRIVER)
+    # Paused it is not to be acted on, and one that was switched needs no release any more.
     is_standing = seen.phase in AT_THE_GATE and not (is_driven or row.is_paused or row.is_cut)
     return Detail(
         item=Item(snapshot=seen, about=asked, points=points, gate=gate),

@@ -77,6 +77,7 @@ def tables(session: Session) -> list[str]:
     """What can be named, the default database's first and by their bare names."""
     found = base_tables(session, SYSTEM_SCHEMAS, _MOST_TABLES)
     own = session.url.database
+    # Shadow and retired tables are ours: planning refuses them, so they are not offered.
     theirs = sorted((each for each in found if not names.is_ours(each[1])), key=lambda each: each[0] != own)
     return [_named(schema, table, own) for schema, table in theirs]
 
@@ -131,7 +132,10 @@ def _request(conn_id: str, given: Mapping[str, Any]) -> tuple[Spec, Data]:
     cutover = str(asked.get("cutover") or "auto")
     with _of_field():
         window_of(cutover, asked.get("cutover_window"))
+        # Empty ones, so that a field that is missing is refused as one that says nothing, in words that a form can
+        # show.
         spec = make_spec(**{"table": "", "alter": "", **asked, "cutover": "auto" if cutover == "auto" else "manual"})
+    # The defaults of the run are the same (airflow/params.py); what is left shows in Airflow what was chosen.
     said = spec.model_dump(mode="json", include=set(asked) - {"cutover"}, exclude_defaults=True)
     return spec, {"source_conn_id": conn_id, **said, "cutover": cutover}
 
@@ -151,6 +155,7 @@ def _of_field(known: str = "") -> Iterator[None]:
 
 def _told(plan: Plan) -> Data:
     refused = len(plan.refusals)
+    # What refuses comes first: of many checks it is what a person has to read.
     checks = sorted(plan.checks, key=lambda check: _RANK[check.verdict])
     return {
         "table": f"{plan.source.schema}.{plan.source.name}",

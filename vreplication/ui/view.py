@@ -58,14 +58,18 @@ def listing(
     `is_final`: False while sources that have not answered may still do so. runs: of Airflow, that are not begun.
     kinds: of these alone; places in a queue are those among all.
     """
+    # Before the kinds are left out: whether a run has begun its workflow, and which place an entry has, all of them
+    # tell.
     waiting = [row for row in pending.rows(answers, runs) if row["kind"] in kinds]
     answers = [_of_kinds(answer, kinds) for answer in answers]
     well = [answer for answer in answers if answer.problem is None]
     found = [row for answer in well for row in _rows(answer)]
     known = [each.about.fed for answer in well for each in answer.value.items if each.about.fed]
     groups = [(answer.source.conn_id, group) for answer in well for group in answer.value.consumers]
+    # Stable: within a rank they stay in the order of their source, the newest first.
     found.sort(key=lambda row: _RANK.get(row["state"], 1))
     counts = Counter(row["state"] for row in (*found, *waiting))
+    # A first look is short, and a source that is late for it is no problem yet: the next request waits for it.
     asking = [] if is_final else [answer for answer in answers if answer.is_late]
     return {
         "sources": [_source(answer) for answer in answers if answer not in asking],
@@ -107,6 +111,7 @@ def _rows(answer: Answer) -> list[Data]:
         for each in found.items
         if (name := each.snapshot.workflow)
     ]
+    # With the secrets of its own source: a password of one may be an ordinary word in what another one tells.
     return [masked_for(row, answer) for row in told]
 
 

@@ -32,6 +32,7 @@ _BEFORE_COPY = frozenset({Phase.PLANNING, Phase.PREPARING})
 
 
 def is_waiting_for_you(seen: Snapshot, about: About) -> bool:
+    # A paused one needs a resume first, and one that is being cancelled nothing: a release would do neither any good.
     is_stopped = seen.is_paused or seen.is_cancel_requested
     return seen.phase is Phase.WAITING and about.needs_release and not is_stopped
 
@@ -288,6 +289,7 @@ def expected_act(seen: Snapshot, about: About) -> str:
         return ""
     if seen.is_paused:
         return "resume"
+    # A release of one without a worker is noted and not acted on; it has to be resumed first.
     return "release" if is_waiting_for_you(seen, about) and not seen.is_silent else ""
 
 
