@@ -60,6 +60,7 @@ class CutOverApproval(ApprovalOperator):
 
     def execute(self, context: Any) -> Any:
         found = in_airflow(lambda: self.read(context))
+        # Also a window: it is the release, and a person need not be there at night.
         if found.cutover != "manual":
             raise AirflowSkipException(f"No approval is needed: cutover is {found.cutover}.")
         in_airflow(lambda: self._word(source_url(found.conn_id), found.spec.workflow or ""))
@@ -91,6 +92,7 @@ def _release(found: request.Request, by: str) -> None:
 
 def _reject(found: request.Request, by: str) -> None:
     """What was made on either server is removed."""
+    # Of an online DDL that is its home; of a move, whose home is the target, its old server.
     source = source_url(found.conn_ids["source"])
     operate.reject(source_url(found.conn_id), found.spec.workflow or "", by, source)
 

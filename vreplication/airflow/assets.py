@@ -18,6 +18,7 @@ EACH_TABLE = AssetAlias("vreplication_tables")
 
 def table_asset(conn_id: str, schema: str, table: str) -> Asset:
     """vreplication://shop/shop/orders: connection, schema, table."""
+    # A slash in a name would be another part of the address, and so another table's.
     return Asset("vreplication://" + "/".join(quote(part, safe="") for part in (conn_id, schema, table)))
 
 

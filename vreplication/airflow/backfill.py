@@ -123,6 +123,7 @@ class BackfillOperator(_Operator):
         job = self._job()
         urls = source_url(job.source), source_url(job.target)
         result = run(job, *urls, start, end, stop=self._stop, notify=log.info)
+        # Before it may fail: what was copied, and what differs, is told either way.
         log.info("%s", result.as_json())
         if not result.verified:
             # To be tried again: rows that are written all the time may come to rest until then.

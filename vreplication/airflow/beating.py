@@ -27,6 +27,7 @@ class Heartbeats:
 
     def silent(self) -> list[Silence]:
         with self._lock:
+            # Under the lock: of many that ask at once one asks the database, and the others get its answer.
             if self._at is None or time.monotonic() - self._at > _FRESH_SECONDS:
                 self._silent, self._at = _silent(), time.monotonic()
             return self._silent

@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 def beside(act: Callable[[], None], name: str, *, every: float, patience: float) -> Iterator[None]:
     """every: seconds between two times; patience: seconds that the last one may take when the block is over."""
     over = threading.Event()
+    # A daemon, and waited for only so long: a store or a server that does not answer must not keep the task from
+    # ending.
     thread = threading.Thread(target=_repeat, args=(act, name, every, over), name=name, daemon=True)
     thread.start()
     try:
@@ -33,5 +35,6 @@ def _repeat(act: Callable[[], None], name: str, every: float, over: threading.Ev
         is_last = over.wait(every)
         try:
             act()
+        # Of whatever kind: who looks at it, or graphs it, goes without; the work that it tells of goes on.
         except Exception as error:
             log.info("%s: not done this time: %s", name, error)

@@ -83,6 +83,7 @@ def _asked(entry: Entry) -> tuple[object, ...]:
 
 def conf_of(entry: Entry, conn_id: str, claimant: str = "") -> dict[str, Any]:
     """The run's conf. conn_id: of the server in whose queue the entry is."""
+    # The kind is which DAG is triggered, and no param of it.
     asked = {name: value for name, value in entry.spec.items() if name != queue.KIND}
     claim = {CLAIMANT: claimant} if claimant else {}
     return {connection_param(KINDS[entry.kind].home): conn_id, **asked, "workflow": entry.workflow, **claim}

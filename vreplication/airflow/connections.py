@@ -71,6 +71,7 @@ def to_sink(asked: str, connection: Any) -> tuple[str, str]:
         masking.remember(password)
     if "://" in asked:
         return asked, password
+    # What an address names itself is not asked of the connection, which may then hold a password alone.
     servers = extra.pop("bootstrap.servers", "") or _broker(connection)
     if connection.login:
         extra.setdefault("sasl.username", connection.login)
@@ -109,6 +110,7 @@ def to_url(connection: Any) -> SourceUrl:
     extra = _extra(connection)
     query = {k: str(v) for k, v in extra.items() if k not in _NOT_TLS and v not in (None, "")}
     query |= _as_of_the_provider(connection.conn_id, extra)
+    # A password may have @, : and / in it, where a URL would end.
     login = f"{quote(connection.login or '', safe='')}:{quote(connection.password or '', safe='')}"
     where = f"{connection.host or 'localhost'}:{int(connection.port or 3306)}/{quote(connection.schema or '', safe='')}"
     built = f"mysql://{login}@{where}" + (f"?{urlencode(query)}" if query else "")
@@ -157,4 +159,5 @@ def use_own_python() -> None:
     """Spark's Python workers are to be this interpreter, whatever PATH says."""
     import sys
 
+    # Not over what a deployment says: on a cluster the interpreter has another path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

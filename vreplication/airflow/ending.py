@@ -47,6 +47,7 @@ def cancelled_by(url: SourceUrl, workflow: str, *, is_left: bool = False) -> str
                 return None
             if row.phase is not Phase.CANCELLED and (is_left or not row.is_cancel_requested):
                 return None
+            # The request first: it has the person's name, and `cancelled` that of the process that carried it out.
             events = ("cancel requested", "cancelled")
             told = next(filter(None, (journal.latest(session, workflow, event) for event in events)), None)
     except VReplicationError as error:

@@ -77,6 +77,7 @@ def _conclude(problems: list[str], away: list[str]) -> None:
 
 def _tidy(conn_id: str, url: SourceUrl, params: Any, by: str) -> tuple[dict[str, int], list[str]]:
     """What was found and removed, and what could not be."""
+    # It writes journal entries, which have no workflow's task to send them.
     with events_sent(url), connect(url) as session:
         days = {"retired_days": int(params["retired_days"]), "journal_days": int(params["journal_days"])}
         items = housekeeping.find(session, **days)

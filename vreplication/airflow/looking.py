@@ -64,5 +64,6 @@ _lock = threading.Lock()
 async def look_at(conn_id: str, question: Callable[[], T]) -> T:
     """The answer, from one of the connection's threads."""
     with _lock:
+        # Of the process, not of the event loop: all triggers of one triggerer share what a silent server holds.
         lookers = _of_connection.setdefault(conn_id, _Lookers())
     return await asyncio.wrap_future(lookers.submit(question))

@@ -86,6 +86,7 @@ def _told(session: Any, number: int, keys: tuple[str, ...]) -> str:
     same = (TaskInstance.run_id == Stored.run_id) & (TaskInstance.dag_id == Stored.dag_id)
     found = session.query(Stored.key, Stored.value).join(TaskInstance, same & (TaskInstance.task_id == Stored.task_id))
     found = found.filter(Stored.dag_run_id == number, Stored.key.in_(keys))
+    # A task that was cleared and has succeeded since has its old sentence in the store all the same.
     found = found.filter(TaskInstance.state.in_(("failed", "skipped")))
     told = found.order_by(Stored.updated_at.desc()).first()
     if told is None:

@@ -106,6 +106,8 @@ class StageOperator(BaseOperator):
         connections.use_own_python()
 
         def call() -> Any:
+            # Within `call`: a wrong param, or a connection that is missing, is a refusal with a note on the run like
+            # any other.
             stage = self.read(context).stage(self._stop)
             try:
                 with (
@@ -292,6 +294,7 @@ class GateSensor(StageOperator):
             found = self.read(context)
             self._release(found, maintenance.named(str(found.window)))
         elif event["state"] == "lost":
+            # Tried again: catch-up has a task of its own, which may only be waiting for a worker.
             raise AirflowException(event["reason"])
         elif event["state"] != "released":
             self._end(context, event["reason"])

@@ -160,4 +160,5 @@ def _of_spec(kind: Asked, name: str, schema: Mapping[str, Any]) -> Param:
     if schema["required"]:
         return Param(minLength=1, **more)
     default = kind.spec.model_fields[name].default
+    # Airflow keeps params as JSON, which has no tuples.
     return Param(list(default) if isinstance(default, tuple) else default, **more)

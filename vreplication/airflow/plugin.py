@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from vreplication.ui.pulse import Silence
 
 PREFIX = "/vreplication"
+# What a run was asked for is JSON, which no index of Airflow's finds: so many of the newest are looked through.
 _RUNS = 200
 _REFUSED = 20
 _MISSED_SECONDS = 20.0
@@ -79,6 +80,7 @@ class AirflowHome:
         from vreplication.airflow.connections import is_marked
 
         try:
+            # As a task finds it: environment and secrets backends come before the store.
             found = Connection.get_connection_from_secrets(conn_id)
         except AirflowNotFoundException:
             return None
@@ -121,6 +123,7 @@ class AirflowHome:
         from vreplication.airflow.connections import to_sink
         from vreplication.airflow.request import SINK_CONNECTION
 
+        # Of feeds alone, which no group of tasks of others has: what was asked for is in the run's conf.
         conn_id = (_conf(run) or {}).get(SINK_CONNECTION)
         try:
             return to_sink("kafka://", Connection.get_connection_from_secrets(str(conn_id)))[1] if conn_id else ""

@@ -97,6 +97,7 @@ def read(context: Mapping[str, Any], kind: str = "online_ddl", own: Own | None =
     _check_hook(given.get("on_switch"))
     conn_ids = {end: str(params.get(connection_param(end)) or default_connection(end)) for end in known.ends}
     others = {end: params.get(connection_param(end)) for end in known.optional}
+    # No default for these: a connection that happens to be called so is not asked for by leaving it out.
     conn_ids |= {end: str(conn_id) for end, conn_id in others.items() if conn_id}
     return Request(
         kind=known,

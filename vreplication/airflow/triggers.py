@@ -122,6 +122,7 @@ class GateTrigger(_Watch):
             if seconds > CATCH_UP_SECONDS and event is None:
                 reason = f"Catch-up of workflow {self.workflow} has not run for {seconds:.0f} seconds."
                 event = {"state": "lost", "reason": reason}
+            # Without catch-up a verification cannot end: it waits for markers that nothing would apply.
             is_time = is_caught_up and number % _LOOKS_A_VERDICT == 0 and at - began >= self.verify_pause
             if event is None and is_time:
                 event = await self.ask(_to_be_verified, url, self.workflow, self.verify_seconds, otherwise=None)
