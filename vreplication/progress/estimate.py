@@ -165,6 +165,7 @@ class ApplyEstimate:
         self._backlog.observe(now, None if is_reading else backlog)
         if lag_seconds is None:
             return ApplyFigures(converging=None, apply_eta_seconds=None)
+        # What the gate takes for level is not behind, whatever its trend: it swings by tenths of a second all the time.
         is_late = lag_seconds >= GATE_LAG_SECONDS
         if is_late and is_reading:
             # Nobody knows yet how many rows there are to apply, so it is not said that writes are faster.

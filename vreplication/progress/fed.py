@@ -162,6 +162,7 @@ def read(session: Session, workflow: str | None = None) -> dict[str, Fed]:
 
 def _fed(wanted: int | None, figures: Mapping[str, Any], age: float) -> Fed:
     is_now = age <= STALE_SECONDS
+    # What stands in the topic stays true when its process has died; how late and how fast it was does not.
     now: Mapping[str, Any] = figures if is_now else {}
     return Fed(
         age_seconds=age,

@@ -171,6 +171,7 @@ class Forecast:
             return
         walk = self._walks.get(part)
         if walk is None:
+            # By the rows of the table also where rows do not count: histograms, which make the gate long, read it.
             self._note(part, self._rows, now - self._since)
         elif walk.seconds >= _NOTED_SECONDS and walk.rows >= _NOTED_ROWS:
             self._note(part, walk.rows, walk.seconds)

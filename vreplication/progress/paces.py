@@ -102,6 +102,7 @@ def expected(past: Sequence[Pace], part: Part, case: Case, first: Guess | None =
     mean /= total + _GUESS_WEIGHT
     differing = sum(weight * (value - mean) ** 2 for weight, value in known) / (total + _GUESS_WEIGHT)
     spread = math.sqrt(differing + _LEAST_SPREAD**2 + first.spread**2 / (1.0 + 10.0 * total))
+    # Means of logarithms: half as long and twice as long are equally wrong, and one slow run does not drown ten.
     return Guess(seconds=math.exp(mean), spread=min(spread, 1.5))
 
 

@@ -214,6 +214,7 @@ class Snapshot:
 
 def find(session: Session, workflow: str) -> Snapshot | None:
     """The workflow's snapshot, or None when there is no such workflow (yet)."""
+    # A server without our sidecar has no such workflow: who looks is told so, and not of a missing table.
     rows = layout.look(session, lambda: progress.overview(session, workflow))
     return _snapshot(rows[0], forecasts.read(session, workflow), held.read(session, workflow)) if rows else None
 
