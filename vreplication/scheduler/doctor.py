@@ -29,6 +29,7 @@ from vreplication.workflows.move_tables.streams import is_forward, stream_id
 
 SETTING, LAYOUT, WORKFLOW, LEASE, LOG, TRIGGER = "setting", "sidecar", "workflow", "lease", "binary log", "trigger"
 GRANTS = "grants"
+# Old rows of the journal and the charts are no fault of the server: housekeeping takes them in its time.
 _LEFT = (housekeeping.RETIRED, housekeeping.SHADOW, housekeeping.LEASE)
 _ON_ITS_SOURCE = frozenset({"online_ddl"})
 """Kinds whose state stands beside the log that they read, so that this server alone can tell what is lost."""
@@ -62,6 +63,7 @@ def examine(session: Session) -> list[Finding]:
 
 def examine_both(source: Session, target: Session) -> list[Finding]:
     """Of the two ends of moves, which each tell half of it. Both sessions only read from now on."""
+    # Of both, before either is told: triggers on the source are of workflows whose state is on the target.
     mine = _of_the_living(source) | _of_the_living(target)
     found = [replace(each, server=Side.SOURCE) for each in _one(source, MOVE_SOURCE, mine)]
     found += [replace(each, server=Side.TARGET) for each in _one(target, MOVE_TARGET, mine)]
@@ -69,6 +71,7 @@ def examine_both(source: Session, target: Session) -> list[Finding]:
 
 
 def _one(session: Session, role: Role, mine: Collection[str]) -> list[Finding]:
+    # What it calls is the code that acts as well, which might complete a sidecar on the way; the server refuses that.
     session.execute_raw("SET SESSION TRANSACTION READ ONLY")
     found = [*_settings(session), *_grants(session, role), *_triggers(session, mine)]
     if not layout.exists(session):

@@ -185,6 +185,7 @@ def places(wanted: list[Entry]) -> dict[str, int]:
 
 def working(scene: Scene) -> frozenset[str]:
     """Workflows that take a place: with a living lease, or started and not given up yet."""
+    # Whoever started them: a workflow of the command line loads the server like one of the queue.
     return scene.held | {e.workflow for e in scene.entries if _keeps_place(e, scene)}
 
 
@@ -192,6 +193,7 @@ def _keeps_place(entry: Entry, scene: Scene) -> bool:
     if entry.state != queue.STARTED or has_ended(entry, scene):
         return False
     known = scene.known.get(entry.workflow)
+    # Between two stages no lease is held, and the row of the workflow was written when the former one ended.
     signs = [t for t in (entry.started_at, known.seen_at if known else None) if t is not None]
     is_young = bool(signs) and scene.now - max(signs) < PATIENCE
     # A run may wait for hours, for a place in a pool or while its DAG is paused, and begins its work then all the same.

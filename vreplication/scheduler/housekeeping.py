@@ -176,6 +176,7 @@ def remove(session: Session, item: Item, by: str) -> bool:
     drops = {WINDOW: _close_window, RETIRED: _drop_retired, SHADOW: _drop_shadow, LEASE: _drop_lease}
     drop = drops.get(item.kind, _drop_rows)
     is_gone = drop(session, item)
+    # An entry that tells of old entries would be the newest row of what was to be emptied.
     if is_gone and item.kind not in _AGEING:
         journal.write(session, item.workflow or "", "dropped", f"{item.kind} {item.what}", actor=by)
     return is_gone
