@@ -43,6 +43,7 @@ class _Work(Generic[T]):
         try:
             self._result.append(self._work())
         except BaseException as error:
+            # Of every kind, KeyboardInterrupt as well: in a thread it would be printed and lost.
             self._error = error
         finally:
             self.done.set()
@@ -57,6 +58,7 @@ class _Work(Generic[T]):
 def attend(work: Callable[[], T], *, stop: threading.Event, display: Display[S], watcher: Watcher[S]) -> T:
     """Return what `work` returns, or raise what it raises."""
     running = _Work(work)
+    # The streams before the display, which draws on the copy that is ours.
     with stopping_on_signals(stop), children_to(logs.of_children()), watcher, display:
         # The handlers are in place before the work begins: a signal that comes first thing ends it in order, too.
         running.thread.start()

@@ -96,6 +96,7 @@ def _run(job: Job, source: SourceUrl, target: SourceUrl, interval: tuple[datetim
             done.set()
 
     _attend(work, stop, done)
+    # Here, where the program makes one sentence of it; in its thread it would be a traceback.
     if errors:
         raise errors[0]
     return finish(results[0], is_json=is_json)
@@ -112,6 +113,7 @@ def _attend(work: Callable[[], None], stop: threading.Event, done: threading.Eve
 
 
 def _note(text: str) -> None:
+    # A pipe that is closed ends no copy: what is said on the way is not its result.
     with contextlib.suppress(OSError):
         tell(text)
 
@@ -159,4 +161,5 @@ def _moment(text: str, option: str) -> datetime:
         found = datetime.fromisoformat(text.strip())
     except ValueError:
         raise Refused(f"{option} {text!r} is not a time.", cure="Write 2026-01-31 or 2026-01-31T08:00Z.") from None
+    # Never this machine's zone: the same command has to copy the same rows wherever it is run.
     return found if found.tzinfo else found.replace(tzinfo=UTC)

@@ -42,6 +42,7 @@ class View:
 
     def update(self, snapshot: Snapshot, *, is_stopping: bool = False) -> None:
         self.snapshot, self.is_stopping = snapshot, is_stopping
+        # A lag has no whole of which it could be a share: the worst that was seen stands for it.
         self._peak_lag = max(self._peak_lag, snapshot.lag_seconds or 0.0)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

@@ -38,6 +38,7 @@ def blockers(
 ) -> None:
     servers = options.servers(source, source_file, None, None)
     found = lookup.find(servers, names.check_workflow(workflow))
+    # Who blocks a move stands on its source, and a feed has no cut-over.
     if found.is_move or found.is_feed:
         raise Refused(
             f"Workflow {workflow} is no online DDL.", cure=f"`vreplication status {workflow}` says all of it."

@@ -148,6 +148,7 @@ def command(act: Callable[[Request], int]) -> Callable[..., None]:
         password = sink_password(values["sink_file"])
         sources = options.several(values["source"], values["source_file"])
         given = asked.given(FeedSpec, values)
+        # Here, for the spec would tell it in its own words, which know no option.
         if not given.get("sink"):
             raise Refused("No sink is given.", cure="Pass --sink kafka://host:9092/topic.")
         workflow = given["workflow"]
@@ -183,6 +184,7 @@ def run(request: Request) -> int:
             spec, request.sources, request.password, stop=stop, notify=telling.note, watch=telling.follow, by=by()
         )
     again = outcome.same_command(request.args, spec.workflow or "")
+    # Its reason says itself what stays: nothing was to become of the source table, so nothing is said of it.
     return outcome.finish(result, is_json=request.is_json, again=again, is_move=True)
 
 
@@ -219,6 +221,7 @@ class Telling:
         self._is_json = is_json
         self._driver: FeedDriver | None = None
         self._done = threading.Event()
+        # A daemon: standard output may be a pipe that is full, and the feed ends all the same.
         self._thread = threading.Thread(target=self._run, name="telling", daemon=True)
 
     def __enter__(self) -> Telling:
@@ -302,6 +305,7 @@ def feed_check(
     address = parse(topic, sink_password(sink_file))
     try:
         report = check(address, has_keys=dispatch == "key", claims=claims)
+    # Found, not failed: the offset is the answer that was asked for, and the code alone says that it is a bad one.
     except Broken as error:
         if is_json:
             json_line({"event": "broken", "partition": error.partition, "offset": error.offset, "reason": error.words})
@@ -345,6 +349,7 @@ def consume(
     sources = options.several(source, source_file) if source or source_file else ()
     url = options.servers(None, None, target, target_file, is_target=True).target
     assert url
+    # A consumer is no workflow: its log is named by what its processes share.
     logs.start(consumer_group)
     stop = threading.Event()
     with stopping_on_signals(stop), logs.quiet_libraries(), Telling(is_json=is_json) as telling:

@@ -50,6 +50,7 @@ def doctor(
 def _examine(servers: Servers) -> list[Finding]:
     from vreplication.scheduler import doctor as look
 
+    # Which of the two was named makes no difference: alone it is looked at as any server.
     if servers.source is None or servers.target is None:
         with connect(servers.given[0]) as session:
             return look.examine(session)

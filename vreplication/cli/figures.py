@@ -36,6 +36,7 @@ def rows(snapshot: Snapshot) -> str:
     if snapshot.rows_total is None:
         return f"{done} rows"
     about = "" if snapshot.is_rows_total_exact else "~"
+    # The total may be the server's estimate, which a copy can pass.
     return f"{done} of {about}{numbers.short(max(snapshot.rows_total, snapshot.rows_copied))} rows"
 
 

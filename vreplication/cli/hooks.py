@@ -28,6 +28,7 @@ def configure(command: str | None, url: str | None, secret_file: Path | None) ->
     global _hook
     _hook = None
     names = (webhooks.URL, webhooks.SECRET, webhooks.SECRET_FILE)
+    # Also for commands that deliver nothing, for they may start children as well.
     given = {name: os.environ.pop(name, "") for name in names}
     if url:
         given[webhooks.URL] = url
@@ -36,6 +37,7 @@ def configure(command: str | None, url: str | None, secret_file: Path | None) ->
     found = webhooks.configured(given)
     if found is None and secret_file:
         warn("There is a secret for a webhook, and no webhook.")
+    # Behind the check, which is for all commands: a typing error is to be told by the first one, not by the longest.
     _hook = None if command in _ASKING else found
 
 

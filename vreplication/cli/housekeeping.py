@@ -43,6 +43,7 @@ def housekeeping(
     from vreplication.scheduler import housekeeping as house
 
     with connect(options.resolve(source, source_file)) as session:
+        # First: a user who may not read the sidecar would be told that nothing is left over.
         layout.check_readable(session)
         items = house.find(session, retired_days=older_than)
         for item in items:

@@ -111,6 +111,7 @@ def _lines() -> Iterator[str]:
 
 
 def _until_end_of_input(stop: threading.Event) -> None:
+    # Its driver has the other end, so whatever ends that, kill -9 too, is the end of input here.
     while os.read(sys.stdin.fileno(), 4096):
         pass
     stop.set()

@@ -103,6 +103,7 @@ def _fill(context: typer.Context, sink_file: Path | None, is_json: bool, **given
     ):
         telling.note(f"Writing {address} into {spec.directory}; Ctrl-C stops it, and the same command goes on.")
         fill(filling, start, stop=stop, notify=telling.note, committed=lambda told: _say_told(told, is_json=is_json))
+    # `fill` ends in order and without an error when it is told to stop; the code has to say that it was.
     if stop.is_set():
         raise Interrupted("Interrupted.")
     newest = filling.store.open()
@@ -174,6 +175,7 @@ def _hand_out(rows: Any, format: str, to: Path | None, stop: threading.Event) ->
     from vreplication.feed.lake import spark_reading as reading
 
     if to is not None:
+        # Here, and not by Spark, whose word for it is a traceback of Java's.
         if to.exists():
             raise Refused(f"{to} is there already.", cure="Give a new directory.")
         rows.write.format(format).options(**(reading.TIMES if format == "csv" else {})).save(str(to.absolute()))

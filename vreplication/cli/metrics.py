@@ -155,6 +155,7 @@ def _of_catch_up(listen: str, ends: Sequence[SourceUrl], stop: threading.Event) 
         except Refused as error:
             if not is_told:
                 log.warning("metrics are not answered: %s", error)
+            # Once: a port that another process has may be tried for days.
             is_told = True
             stop.wait(_AGAIN_SECONDS)
 

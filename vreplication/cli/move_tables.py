@@ -86,6 +86,7 @@ def command(act: Callable[[Request], int]) -> Callable[..., None]:
         at_source, at_target = options.both(*(values[name] for name in (*_SERVERS, *_LOGINS)))
         given = asked.given(MoveSpec, values)
         if given["lag_replicas"] is None:
+            # Whose login is given is meant to be looked at; of a move they are the target's, which is what is written.
             given["lag_replicas"] = options.named(at_target.replicas)
         request = Request(
             route=Route(source=at_source, target=at_target, home=at_target, replica=replica),
@@ -112,6 +113,7 @@ def run(request: Request) -> int:
     from vreplication.workflows.move_tables import operate as moving
     from vreplication.workflows.move_tables import run as flow
 
+    # Before the person is asked: what is refused is not to be agreed to first.
     if words := moving.check_begin(request.spec, request.route):
         warn(words)
     _agree(request)

@@ -126,6 +126,7 @@ def command(act: Callable[[Request], int]) -> Callable[..., None]:
     """A command with the options of an online DDL that hands what it read to `act`."""
 
     def online_ddl(context: typer.Context, *, yes: bool, is_json: bool, **values: Any) -> None:
+        # First: it takes the secrets out of the environment, whatever is refused behind it.
         url = options.resolve(values["source"], values["source_file"], values["lag_replicas_file"])
         tables = named(values["table"] or (), values["alter"], values["tables_file"])
         is_one = len(tables) == 1 and values["tables_file"] is None
@@ -133,6 +134,7 @@ def command(act: Callable[[Request], int]) -> Callable[..., None]:
         name = names.check_workflow(workflow) if workflow is not None else names.new_workflow(_stem(tables))
         given = asked.given(Spec, {field: value for field, value in values.items() if field not in _TABLES})
         if given["lag_replicas"] is None:
+            # Whose login is given is meant to be looked at.
             given["lag_replicas"] = options.named(url.replicas)
         # A plan of no workflow makes none up: what it would be called is then known by its shape.
         is_named = is_one and (workflow is not None or act is not plan)
@@ -195,6 +197,7 @@ def _workflow(request: Request) -> str:
 
 def _agree(request: Request) -> None:
     """Ask in a terminal; in a script the command itself is the agreement. Raises Refused when the answer is no."""
+    # Who asks for JSON is a program, also where it was started from a terminal.
     if request.is_yes or request.is_json or not invocation.is_terminal():
         return
     alters = "\n".join(f"ALTER TABLE {spec.table} {spec.alter}" for spec in request.specs)

@@ -250,6 +250,7 @@ def _resume_group(url: SourceUrl, group: Group, args: tuple[str, ...], is_json: 
     from vreplication.cli import several
     from vreplication.workflows.online_ddl import group as groups
 
+    # Also those that have not begun: each finds the wish when its turn comes.
     groups.unpause(url, group, by())
     if groups.is_driven(url, group):
         done("resumed", group.id, "Resumed; its process goes on.", is_json)
@@ -283,6 +284,7 @@ def _resume(found: Found, workflow: str, args: tuple[str, ...], is_json: bool, r
     if found.is_move:
         from vreplication.workflows.move_tables import operate as moving
 
+        # Before a display is drawn: what is refused here is one sentence, with nothing begun.
         moving.check_resume(found.home, found.source, workflow, replica)
     stop, display = threading.Event(), show.choose(is_json=is_json)
     result = attend(
@@ -359,6 +361,7 @@ def _carry_out(what: str, found: Found, workflow: str, args: tuple[str, ...], is
     )
     carry_out = (moving.reverse if what == "reverse" else moving.complete)(operator)
     result = attend(carry_out, stop=stop, display=display, watcher=watch(found.home, workflow))
+    # Behind the switch back `reverse` would be refused; what keeps the target level then is a resume.
     again = outcome.bare_command(args) if result.event != "reversed" else None
     return outcome.finish(result, is_json=is_json, again=again, is_move=True)
 

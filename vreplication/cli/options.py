@@ -167,6 +167,7 @@ def _read(named: str, path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise Refused(f"{named} cannot be read: {reason}.") from None
+    # Said and not refused: secrets that are mounted into a container often have such modes.
     if path.stat().st_mode & (stat.S_IROTH | stat.S_IRGRP):
         warn(f"{named} can be read by other users; chmod 600 it.")
     return content
@@ -238,6 +239,7 @@ def with_further(
     if is_one and not (first and file and "://" in read_line("source", file)):
         return servers(first, file, target, target_file, lag_replicas_file=lag_replicas_file), ()
     found = several(sources, files)
+    # The first is where a feed of several sources has its lease and its figures.
     return Servers(source=found[0], target=None), found[1:]
 
 

@@ -31,6 +31,7 @@ def finish(result: Result, *, is_json: bool, again: str | None = None, is_move: 
     is_move: of tables that move, whose reason says itself which side serves.
     """
     if again and result.resume_command:
+        # The run knows its workflow alone; how it was called has the servers and the files of their passwords.
         result = replace(result, resume_command=again)
     if is_json:
         json_line(_fields(result))

@@ -37,6 +37,7 @@ def revert(
             f"{workflow} has {len(found.group.members)} tables, which are reverted one by one.",
             cure=f"Name one of them: {found.group.members[0]}, …",
         )
+    # Before the question, for what would be lost is a part of it; and it refuses where there is no way back.
     words = " ".join(operate.check_revert(url, workflow))
     ask(f"Switch the table of workflow {workflow} back to its original? {words}".strip(), yes or is_json)
     logs.start(workflow)

@@ -18,6 +18,7 @@ _log: logging.Logger | None = None
 
 
 def say(text: str) -> None:
+    # At once: into a pipe Python would keep lines back, and what is watched would seem to stand still.
     print(mask(text), flush=True)
 
 

@@ -150,6 +150,7 @@ def _all(servers: Servers) -> Look:
                     one = feeding.get(snapshot.workflow)
                     seen = Seen(snapshot=fed.as_snapshot(snapshot, one) if one else snapshot)
                     found.setdefault(snapshot.workflow, seen)
+                # Else a source that only loses tables would be told as a server without workflows.
                 leaving += lookup.leaving(session)
                 if not found:
                     # An empty list would say that there are none.

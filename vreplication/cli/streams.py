@@ -36,6 +36,7 @@ def _are_ours() -> bool:
 @contextmanager
 def _moved(name: str, descriptor: int, log: Path) -> Iterator[None]:
     old = getattr(sys, name)
+    # What is buffered would come out behind the change, into the log.
     old.flush()
     # Children inherit 1 and 2 by number, so these become the log's; what this process prints goes to a copy of the
     # old one.

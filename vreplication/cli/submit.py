@@ -128,6 +128,7 @@ def _submit(url: SourceUrl, given: Mapping[str, object], values: Mapping[str, ob
     # The queue takes an empty one for none: the table would be switched at once instead of in a window.
     if values["cutover_window"] == "":
         raise Refused("cutover_window: it is empty.")
+    # Before a server is asked: what is wrong with a request is wrong of it on every server.
     entry = queueing.make_entry(url.database, {**given, **{name: values[name] for name in queueing.QUEUE_FIELDS}})
     with connect(url) as session:
         queueing.submit(session, entry, by())
@@ -188,6 +189,7 @@ def _list(url: SourceUrl, is_json: bool) -> None:
 
     with connect(url) as session:
         found = due.standings(queueing.look(session))
+        # Only then: an empty list would say that nothing was submitted, also where the sidecar cannot be read.
         if not found:
             layout.check_readable(session)
     if is_json:

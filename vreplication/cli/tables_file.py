@@ -59,6 +59,7 @@ def _of_file(path: Path) -> list[Named]:
 def _named(number: int, entry: object) -> Named:
     if not isinstance(entry, dict) or not all(isinstance(entry.get(key), str) for key in ("table", "alter")):
         raise Refused(f"Table {number} of the file lacks `table` or `alter`.", cure=_SHAPE)
+    # An option that stands one level too high would be passed over, and the table copied by other rules.
     if unknown := sorted(map(str, entry.keys() - _KEYS)):
         raise Refused(f"Table {number} of the file has {unknown[0]!r}, which says nothing.", cure=_SHAPE)
     return Named(table=entry["table"], alter=entry["alter"], options=_options(number, entry.get("options") or {}))

@@ -82,8 +82,11 @@ class Watcher(Generic[S]):
     def _run(self) -> None:
         while not self._stopped.is_set():
             try:
+                # A session of its own: those of the work are busy, and a lost one is made again here without its
+                # knowing.
                 with self._open(self._url) as session:
                     self._follow(session)
+            # Also where it cannot be reached at all: looking must not end the work, which has patience of its own.
             except VReplicationError:
                 self._pause()
 
