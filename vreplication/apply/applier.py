@@ -443,20 +443,19 @@ class Applier:
 
     def _save_inside(self, batches: Batches) -> None:
         """Keys that are too many for memory, and suspects at home: noted too early they do no harm."""
-        due, position = [t.since for t in self._tables if t.since.is_due], self._saved_position
+        full = [table.since for table in self._tables if table.since.is_full]
 
         def work() -> None:
             self._touch(batches)
-            for since in due:
-                if position is not None:
-                    since.save(position)
+            for since in full:
+                since.put_aside()
 
         if self._rows.is_apart:
             writer.in_transaction(self._main, self._lease, work)
         else:
             # In the transaction that is open: the session that writes the state writes the rows, too.
             work()
-        for since in due:
+        for since in full:
             since.saved(since.round)
 
     def _end_inside(self, rounds: list[list[Written]], batches: Batches) -> None:

@@ -45,7 +45,11 @@ class SinceKeys:
     @property
     def is_due(self) -> bool:
         is_late = SYSTEM.monotonic() - self.saved_at >= SAVE_SECONDS
-        return self.is_active and (len(self.keys) >= MAX_KEYS or is_late)
+        return self.is_full or (self.is_active and is_late)
+
+    @property
+    def is_full(self) -> bool:
+        return self.is_active and len(self.keys) >= MAX_KEYS
 
     def note(self, keys: Iterable[str]) -> None:
         if self.round:
@@ -61,6 +65,14 @@ class SinceKeys:
         number = self.round
         # The keys stay in memory until `saved`: a lock wait rolls this transaction back and runs it again.
         since.save(self.session, self.workflow, self.keys, position.saved, number=number, next_number=number)
+
+    def put_aside(self) -> None:
+        """Inside a transaction that stays open for long; `saved` is to be called then.
+
+        The keys alone: who holds the row that says up to where they are would hold up catch-up's heartbeat, which
+        writes to it each second.
+        """
+        since.add(self.session, self.workflow, list(self.keys), self.round)
 
     def end_round(self, position: Position) -> int:
         """As `save`, at a marker: returns the new round, the first where none is under way or it is void."""
