@@ -184,6 +184,19 @@ def test_the_shared_key(
     assert plan.mapping.is_exact_key is is_exact
 
 
+@pytest.mark.parametrize(("before", "alter"), [("{}", "ADD x INT"), ("", "ALTER INDEX b {}")])
+def test_a_key_that_is_hidden_tells_no_rows_apart(
+    database: Database, session: Session, before: str, alter: str
+) -> None:
+    """Nothing may be read by it (FORCE INDEX): it was found out when the copy was done."""
+    hidden = "IGNORED" if database.server.is_mariadb else "INVISIBLE"
+    definition = f"(a BIGINT NOT NULL, b INT NOT NULL, UNIQUE KEY z (a), UNIQUE KEY b (b) {before.format(hidden)})"
+    plan = run(database, session, definition, alter.format(hidden))
+    assert plan.refusals == ()
+    assert plan.mapping is not None
+    assert (plan.mapping.source_index, plan.mapping.target_index) == ("z", "z")
+
+
 @pytest.mark.parametrize(
     ("alter", "may_collide", "has_same_order"),
     [

@@ -222,8 +222,8 @@ def _is_key(head: list[Token]) -> bool:
 
 def _key_written(create_sql: str, words: list[Token], at: int) -> Key:
     kind, last = words[0].text.upper(), words[at - 1]
-    inside = _balanced(words[at:])[1:-1]
-    parts = tuple(_part_written(create_sql, part) for part in cut_at_commas(inside))
+    inside = _balanced(words[at:])
+    parts = tuple(_part_written(create_sql, part) for part in cut_at_commas(inside[1:-1]))
     # As SHOW INDEX has it: a spatial key is of the 32 bytes of a rectangle.
     parts = tuple(replace(part, prefix=32) for part in parts) if kind == "SPATIAL" else parts
     return Key(
@@ -233,6 +233,7 @@ def _key_written(create_sql: str, words: list[Token], at: int) -> Key:
         is_primary=kind == "PRIMARY",
         has_expression=any(part.expression for part in parts),
         index_type=kind if kind in ("FULLTEXT", "SPATIAL") else "BTREE",
+        is_hidden=any(token.is_word("INVISIBLE") for token in words[at + len(inside) :]),
     )
 
 
@@ -263,6 +264,8 @@ def _key(name: str, rows: list[dict[str, Any]]) -> Key:
         is_primary=name == "PRIMARY",
         has_expression=any(row.get("expression") for row in rows),
         index_type=str(rows[0]["index_type"]).upper(),
+        # MySQL says whether it is visible, MariaDB whether it is ignored.
+        is_hidden=rows[0].get("visible") == "NO" or rows[0].get("ignored") == "YES",
     )
 
 

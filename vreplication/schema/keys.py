@@ -34,8 +34,9 @@ def has_nullable(table: Table, key: Key) -> bool:
 
 
 def _is_usable(table: Table, key: Key) -> bool:
-    # HASH is MariaDB's unique key over whole texts, of which no range can be read.
-    if not key.is_unique or key.has_expression or key.index_type != "BTREE":
+    # HASH is MariaDB's unique key over whole texts, of which no range can be read. One that is hidden no statement may
+    # ask for (FORCE INDEX).
+    if not key.is_unique or key.has_expression or key.index_type != "BTREE" or key.is_hidden:
         return False
     columns = [table.column(part.column) for part in key.parts]
     # A generated one that may be NULL: what of it the log has depends on the server.

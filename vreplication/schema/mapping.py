@@ -237,7 +237,7 @@ def shared_key(source: Table, target: Table, sources: Sources, *, may_be_null: b
 
 def _is_shared(source: Table, target: Table, key: Key, other: Key, sources: Sources) -> bool:
     """True when `other` is a unique key of the target over what the columns of `key` became."""
-    if not other.is_unique or other.has_expression or other.index_type not in ("BTREE", "RTREE"):
+    if not other.is_unique or other.has_expression or other.is_hidden or other.index_type not in ("BTREE", "RTREE"):
         return False
     if any(part.prefix is not None for part in other.parts):
         return False

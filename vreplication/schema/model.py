@@ -58,12 +58,15 @@ class KeyPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
+    """is_hidden: from the optimizer (MySQL's INVISIBLE, MariaDB's IGNORED): no row is looked for in it, nor may be."""
+
     name: str
     parts: tuple[KeyPart, ...]
     is_unique: bool
     is_primary: bool = False
     has_expression: bool = False
     index_type: str = "BTREE"
+    is_hidden: bool = False
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -190,9 +193,11 @@ class TableMapping:
 
     @property
     def is_found_by_index(self) -> bool:
-        """True when a row in the way of another is found in an index: not by a prefix, nor in MariaDB's hash keys.
+        """True when a row in the way of another is found in an index: not by a prefix, nor in MariaDB's hash keys, nor
+        in one that is hidden.
 
         Else it is looked for in the whole table, which is locked by that.
         """
         unique = [key for key in self.target.keys if key.is_unique]
-        return all(key.index_type == "BTREE" and not any(part.prefix for part in key.parts) for key in unique)
+        is_plain = all(key.index_type == "BTREE" and not key.is_hidden for key in unique)
+        return is_plain and not any(part.prefix for key in unique for part in key.parts)
