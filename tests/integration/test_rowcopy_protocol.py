@@ -95,6 +95,22 @@ def test_rows_and_landed_are_one_transaction(case: CopyCase, held: Held) -> None
     assert [c.state for c in case.chunks()] == ["landed"]
 
 
+def test_a_chunk_whose_statement_somebody_kills_is_copied_again(case: CopyCase) -> None:
+    """KILL QUERY, as from a tool that ends what runs for long."""
+    case.cut()
+    killing = case.database.admin
+    with connect(case.database.url) as blocker, blocker.transaction():
+        blocker.execute(f"INSERT INTO {ident(case.shadow)} (id, v) VALUES (50, 0)")
+        copying = Background(lambda: case.copy(0, "server", lock_wait_seconds=50))
+        statement = "SELECT id FROM information_schema.processlist WHERE info LIKE 'INSERT IGNORE INTO%'"
+        wait_until(lambda: killing.value(statement) is not None)
+        killing.execute_raw(f"KILL QUERY {killing.value(statement)}")
+        wait_until(lambda: killing.value(statement) is None or not copying.is_running)
+        blocker.rollback()
+    assert copying.result().error is None
+    assert case.rows(case.shadow) == [(i * 10, i) for i in range(1, 11)]
+
+
 def test_superseded_attempt_that_wakes_up_late_writes_nothing(case: CopyCase, held: Held) -> None:
     """a1 has read row 10; it is deleted, and a2 copies the split; then a1 goes on."""
     case.cut()

@@ -63,6 +63,25 @@ def test_a_duplicate_under_replace_is_a_race_and_is_done_again() -> None:
     assert server.written == ["REPLACE INTO `d`.`t` (`id`,`a`) VALUES (1,_utf8mb4 X'61'),(2,NULL)"]
 
 
+def test_a_statement_that_somebody_kills_is_done_again() -> None:
+    server = Server(1317, "Query execution was interrupted (1317)")
+    write(server)
+    assert len(server.written) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (1114, "The table 't__vr_new' is full (1114)"),
+        (1290, "The MySQL server is running with the --super-read-only option (1290)"),
+    ],
+)
+def test_what_is_no_fault_of_a_value_is_told_in_the_servers_words_alone(code: int, message: str) -> None:
+    with pytest.raises(SqlError) as raised:
+        write(Server(code, message))
+    assert str(raised.value) == message
+
+
 def test_a_value_that_does_not_fit_names_the_key_of_its_row() -> None:
     with pytest.raises(BadValue, match=r"key \(2\)"):
         write(Server(1048, "Column 'a' cannot be null at row 2 (1048)"))

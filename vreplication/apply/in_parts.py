@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 
 from vreplication.errors import Transient
-from vreplication.mysql.session import LockWait, Session
+from vreplication.mysql.session import LockWait, Session, SqlError, is_passing
 
 
 class InParts:
@@ -26,7 +26,7 @@ class InParts:
         return self._opened is not None
 
     def write(self, part: Callable[[], None], changes: int) -> None:
-        """Another part, and no commit. Raises Transient when a lock is in its way."""
+        """Another part, and no commit. Raises Transient when a lock is in its way, or it is killed."""
         with _once():
             if self._opened is None:
                 self._opened = contextlib.ExitStack()
@@ -55,5 +55,7 @@ def _once() -> Iterator[None]:
     """The parts before are not here any more, so nothing can be repeated: the log is read again from the checkpoint."""
     try:
         yield
-    except LockWait as error:
-        raise Transient(f"A transaction that is written in parts met a lock: {error.message}") from None
+    except (LockWait, SqlError) as error:
+        if not is_passing(error):
+            raise
+        raise Transient(f"A transaction that is written in parts was interrupted: {error.message}") from None

@@ -1,9 +1,10 @@
 """Writes the steps of a batch to the shadow table, with the tombstones that belong to them.
 
 What must stay true: rows and their tombstones are one transaction that begins with the lease's fence; deletes are
-blind, locking statements (they wait for a chunk that is landing, they never look first); a lock wait or deadlock
-repeats the whole transaction; a value that the new definition cannot hold ends the workflow and names the row's key,
-also where the server only gives a note; what the server computes from a row is computed in its own time zone.
+blind, locking statements (they wait for a chunk that is landing, they never look first); a lock wait, a deadlock or a
+statement that was killed repeats the whole transaction; a value that the new definition cannot hold ends the workflow
+and names the row's key, also where the server only gives a note; what the server computes from a row is computed in its
+own time zone.
 """
 
 from __future__ import annotations
@@ -19,7 +20,16 @@ from vreplication.clock import SYSTEM
 from vreplication.errors import BadValue, Transient
 from vreplication.mysql import values
 from vreplication.mysql.quoting import ident, idents, qualified
-from vreplication.mysql.session import DUPLICATE, NO_SUCH_SCHEMA, NO_SUCH_TABLE, LockWait, Session, SqlError
+from vreplication.mysql.session import (
+    DUPLICATE,
+    NO_SUCH_SCHEMA,
+    NO_SUCH_TABLE,
+    QUERY_KILLED,
+    LockWait,
+    Session,
+    SqlError,
+    is_passing,
+)
 from vreplication.schema.losses import loss
 from vreplication.schema.model import TableMapping
 from vreplication.settings import TABLE_SECONDS
@@ -28,8 +38,12 @@ from vreplication.state.lease import Lease, fence
 
 _ATTEMPTS = 50
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.001, 0.1
-# No such table, no such schema: no fault of a row's value, so no row is named.
-_GONE = frozenset({NO_SUCH_TABLE, NO_SUCH_SCHEMA})
+_NO_VALUES = frozenset(
+    {NO_SUCH_TABLE, NO_SUCH_SCHEMA, 1412, QUERY_KILLED}  # 1412: defined anew since the transaction began
+    | {1021, 1026, 1030, 1037, 1038, 1041, 1114, 1197, 1206}  # no room, on disk, in memory, in a cache
+    | {1142, 1143, 1227, 1290, 1836}  # a right is gone, or the server is read-only
+)
+"""No fault of a row's value, so no row is named."""
 _ROW = re.compile(r"at row (\d+)")
 
 
@@ -83,7 +97,7 @@ class Marks:
 
 
 def in_transaction(session: Session, lease: Lease, work: Callable[[], None]) -> None:
-    """Fence, work, commit; again and whole on a lock wait or deadlock. Raises Transient when that does not end."""
+    """Fence, work, commit; again and whole where `is_passing`. Raises Transient when that does not end."""
     fenced(session, lambda: fence(session, lease), work)
 
 
@@ -95,10 +109,12 @@ def fenced(session: Session, first: Callable[[], None], work: Callable[[], None]
                 first()
                 work()
             return
-        except LockWait:
+        except (LockWait, SqlError) as error:
+            if not is_passing(error):
+                raise
             # Not at once: whom it met has to get on, or they meet again.
             SYSTEM.sleep(random.uniform(0.0, min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**attempt)))
-    raise Transient(f"A transaction of catch-up met a lock wait or deadlock {_ATTEMPTS} times.")
+    raise Transient(f"A transaction of catch-up met a lock wait, a deadlock or a KILL QUERY {_ATTEMPTS} times.")
 
 
 def write_steps(session: Session, target: Target, steps: list[Step], marks: Marks) -> None:
@@ -197,7 +213,7 @@ def _replace(session: Session, target: Target, keys: list[str], rows: list[str])
 
 def bad_value(error: SqlError, keys: list[str]) -> Exception:
     """The server's refusal as one that names the row: "… at row 3" counts within the statement."""
-    if error.code in _GONE:
+    if error.code in _NO_VALUES:
         return error
     row = _ROW.search(error.message)
     number = int(row.group(1)) - 1 if row else 0

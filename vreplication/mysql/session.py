@@ -140,6 +140,12 @@ class LockWait(Transient):
     """1205, 1213 or 1020 (a row has changed since): the whole transaction is to be done again."""
 
 
+def is_passing(error: VReplicationError) -> bool:
+    """The whole transaction is to be done again: a lock was in its way, or somebody has ended a statement of it."""
+    # KILL QUERY takes back the statement alone, and leaves the connection.
+    return isinstance(error, LockWait) or (isinstance(error, SqlError) and error.code == QUERY_KILLED)
+
+
 class ConnectionLost(Transient):
     """The connection is gone; what it was doing is rolled back, unless it was a COMMIT (then: Ambiguous)."""
 

@@ -3,9 +3,9 @@
 What must stay true (docs/correctness.md, F1-F6 and the chunk protocol): a chunk's bounds are in the ledger, committed,
 before its rows are read, and never change; where rows come from another server, "open" stands in its log, too, before
 this attempt reads anything, and where they are read on a replica of it, that has applied the log up to there; rows and
-"landed" are one transaction that begins with the fences; a lock wait repeats that transaction whole. Whatever is lost
-with a connection is looked up in the ledger by claiming the split again, which waits for what is still in flight. A
-split is left before its end with no chunk open.
+"landed" are one transaction that begins with the fences; a lock wait, or a statement that was killed, repeats that
+transaction whole. Whatever is lost with a connection is looked up in the ledger by claiming the split again, which
+waits for what is still in flight. A split is left before its end with no chunk open.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from vreplication.mysql import replica as replicas
 from vreplication.mysql.bulk import connect_bulk
 from vreplication.mysql.ends import Ends, Route
 from vreplication.mysql.server import is_mariadb
-from vreplication.mysql.session import ConnectionLost, LockWait, Session, connect
+from vreplication.mysql.session import ConnectionLost, LockWait, Session, SqlError, connect, is_passing
 from vreplication.rowcopy.job import CopyJob, SplitResult
 from vreplication.rowcopy.paths import Copied, CopyPath, make_path
 from vreplication.rowcopy.probes import nth_key, within
@@ -447,13 +447,15 @@ class Walk:
         return ledger.open_chunk(self.home, self.job.table, chunk, stream=self.job.workflow)
 
     def _persist(self, act: Callable[[], T]) -> T:
-        """Repeat a transaction while locks are in its way: catch-up wins."""
+        """Repeat a transaction while locks are in its way (catch-up wins), or while somebody kills its statements."""
         pause = _FIRST_BACKOFF_SECONDS
         while True:
             try:
                 return act()
-            except LockWait as error:
-                log.debug("split %d waits for a lock: %s", self.number, error.message)
+            except (LockWait, SqlError) as error:
+                if not is_passing(error):
+                    raise
+                log.debug("split %d does it again: %s", self.number, error.message)
             self._check()
             time.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, _LAST_BACKOFF_SECONDS)
