@@ -194,6 +194,19 @@ def test_counter_neither_fails_nor_holds_the_verification(case: VerifyCase) -> N
     assert case.markers_seen.count(markers.SUSPECTS_CLOSE) == VERIFY_ROUNDS
 
 
+def test_a_busy_row_is_not_called_wrong_where_time_sets_its_key(database: Database) -> None:
+    """As tables that are partitioned by their time have it."""
+    create = (
+        "CREATE TABLE t (id INT NOT NULL, ts TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP,"
+        " n INT, PRIMARY KEY (id, ts))"
+    )
+    case = ready(database, create, "INSERT INTO t VALUES (1,'2020-01-01 00:00:00',1),(2,'2020-01-01 00:00:00',1)")
+    busy = "1,'2020-01-01 00:00:00'"
+    case.at_marker = lambda kind: case.app("UPDATE t SET n=n+1, ts=ts WHERE id=1", busy)
+    verdict = case.verify()
+    assert (verdict.verdict, [",".join(key) for key in verdict.hot_keys]) == (verdicts.CLEAN, [busy])
+
+
 def test_rows_that_calm_down_are_clean(case: VerifyCase) -> None:
     """Inserted, deleted, moved and updated once, behind the first marker."""
 

@@ -11,7 +11,6 @@ from typing import Any
 from rowcopy_setup import WORKFLOW, CopyCase, make_case
 
 from sandbox.databases import Database
-from vreplication import names
 from vreplication.mysql.ends import Route
 from vreplication.mysql.quoting import ident, idents
 from vreplication.mysql.session import Session, connect
@@ -19,7 +18,6 @@ from vreplication.mysql.values import split_literals
 from vreplication.rowcopy.repair import copy_ranges
 from vreplication.settings import SIDECAR
 from vreplication.state import keytables, markers, since
-from vreplication.state.keytables import key_predicate
 from vreplication.state.ledger import KeyRange
 from vreplication.state.verdicts import Verdict
 from vreplication.verify import verify as verification
@@ -62,9 +60,7 @@ class VerifyCase:
         for key in self.pending:
             self._apply(session, key)
             if self._is_watching:
-                suspects = f"{SIDECAR}.{names.suspect_table(WORKFLOW)}"
-                columns = [f"k{i}" for i in range(len(self.copy.mapping.key))]
-                session.execute_raw(f"UPDATE {suspects} SET touched=1 WHERE {key_predicate(columns, [key])}")
+                keytables.touch(session, WORKFLOW, [key], len(self.copy.mapping.key))
         self.pending.clear()
 
     def _apply(self, session: Session, key: str) -> None:

@@ -172,8 +172,10 @@ def touch(session: Session, workflow: str, keys: Sequence[str], width: int) -> N
     """Mark the suspects among these keys; the server compares them."""
     columns = [key_column(i) for i in range(width)]
     name = qualified(SIDECAR, names.suspect_table(workflow))
+    # The key to itself: one that has ON UPDATE CURRENT_TIMESTAMP has it here, too, and would become another key.
+    set_sql = ",".join(("touched=1", *(f"{column}={column}" for column in columns)))
     for part in _slices(keys):
-        session.execute_raw(f"UPDATE {name} SET touched=1 WHERE {key_predicate(columns, part)}")
+        session.execute_raw(f"UPDATE {name} SET {set_sql} WHERE {key_predicate(columns, part)}")
 
 
 def delete_rows(session: Session, mapping: TableMapping, table: str) -> None:
