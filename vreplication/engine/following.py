@@ -1,7 +1,8 @@
 """Catch-up of several workflows in one process: a thread each, and one reader of the log for all of them.
 
-What must stay true: what ends one of them ends no other, and is noted in its own row, where its driver reads it; memory
-is divided among as many as are worked on at a time.
+What must stay true: what ends one of them ends no other, and is noted in its own row, where its driver reads it; of one
+that another driver has taken over nothing is noted, and its lease is left to that one's catch-up; memory is divided
+among as many as are worked on at a time.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ import threading
 from vreplication import about
 from vreplication.engine.reading import SharedReader
 from vreplication.engine.replicate import replicate
-from vreplication.errors import Terminal, VReplicationError
+from vreplication.errors import LeaseHeld, Superseded, Terminal, VReplicationError
 from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
 from vreplication.state import journal, lease, workflows
+from vreplication.state.lease import Lease
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +62,8 @@ class Followers:
     def _run(
         self, workflow: str, asked: threading.Event, before: tuple[threading.Thread, threading.Event] | None
     ) -> None:
+        # Whoever has told us to follow has the lease.
+        driver = self._driver(workflow)
         if before:
             # It may still be giving the lease back, for which we would have to wait all the same.
             before[0].join(_END_SECONDS)
@@ -68,14 +72,37 @@ class Followers:
             error = self._once(workflow, asked)
             if error is None or self._is_over(workflow):
                 return
-            # While tables are switched the name may carry the new one already; whether it does the driver finds out,
-            # not we.
-            tries += self._phase(workflow) is not Phase.CUTTING_OVER
+            driver = driver or self._driver(workflow)
+            if driver and self._is_taken_over(driver):
+                log.info("workflow %s is another driver's, which has a catch-up of its own", workflow)
+                return
+            tries += self._counts(workflow, error)
             # Until its row says that it has ended: its driver would wait for ever for a catch-up that went without a
             # word.
-            if tries > _TRIES and self._note_failure(workflow, error):
+            if tries > _TRIES and self._note_failure(workflow, error, driver):
                 return
             asked.wait(_AGAIN_SECONDS)
+
+    def _driver(self, workflow: str) -> Lease | None:
+        """The lease of whoever drives it; None: the server does not say."""
+        try:
+            with connect(self._url) as session:
+                return lease.current(session, workflow, lease.DRIVER)
+        except VReplicationError:
+            return None
+
+    def _is_taken_over(self, driver: Lease) -> bool:
+        now = self._driver(driver.workflow)
+        return now is not None and now != driver
+
+    def _counts(self, workflow: str, error: VReplicationError) -> bool:
+        """False: it says nothing of the workflow."""
+        # A cut-over takes the lease from us, too, and leaves it to us when it has not switched (lease.depose).
+        if isinstance(error, (LeaseHeld, Superseded)):
+            return False
+        # While tables are switched the name may carry the new one already; whether it does the driver finds out, not
+        # we.
+        return self._phase(workflow) is not Phase.CUTTING_OVER
 
     def _is_over(self, workflow: str) -> bool:
         """It has ended, as its row says, or its tables have been switched."""
@@ -110,12 +137,12 @@ class Followers:
         log.info("catch-up of workflow %s ends", workflow)
         return None
 
-    def _note_failure(self, workflow: str, error: VReplicationError) -> bool:
-        """Its driver is still there, and reads it. False: the server could not be told."""
+    def _note_failure(self, workflow: str, error: VReplicationError, driver: Lease | None) -> bool:
+        """Its driver is still there, and reads it. False: the server could not be told, or another one drives it."""
         try:
             with connect(self._url) as session:
                 if not workflows.load(session, workflow).has_ended:
-                    workflows.move(session, workflow, Phase.FAILED, str(error))
+                    workflows.move(session, workflow, Phase.FAILED, str(error), our_lease=driver)
                     journal.write(session, workflow, "failed", str(error), actor=lease.me())
             return True
         except VReplicationError as other:

@@ -185,6 +185,12 @@ def is_held(session: Session, lease: Lease) -> bool:
     return True
 
 
+def current(session: Session, workflow: str, role: str) -> Lease | None:
+    """The lease as somebody has it, alive or not: who writes by it is refused once it has been taken over."""
+    found = rows.find(session, sidecar.lease, workflow=workflow, role=role)
+    return Lease(workflow=workflow, role=role, token=int(found["token"])) if found else None
+
+
 def depose(session: Session, workflow: str, role: str) -> int:
     """Take the lease from whoever holds it and hold it for nobody; returns the new token.
 
