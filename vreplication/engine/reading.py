@@ -204,7 +204,7 @@ class SharedReader:
         """What goes wrong with one queue is no other's affair; who has no room comes again by its own dump."""
         try:
             # Alone it may wait; with others beside it a full queue would hold up all of them.
-            if not (is_waited_for or follower.sink.has_room(group.nbytes)):
+            if not follower.sink.has_room(group.nbytes, is_waited_for=is_waited_for):
                 raise Transient("What waits to be applied is more than there is room for.")
             follower.sink.put(group)
             return
@@ -377,8 +377,11 @@ class _Gathering:
         self._error: BaseException | None = None
         self._is_open = self._is_closed = False
 
-    def has_room(self, nbytes: int) -> bool:
-        return self._sink.has_room(nbytes) if self._is_open else self._nbytes <= _KEPT_BYTES
+    def has_room(self, nbytes: int, *, is_waited_for: bool) -> bool:
+        """is_waited_for: `put` may wait; until it is open it does not, and without a bound all of the log came here."""
+        if not self._is_open:
+            return self._nbytes <= _KEPT_BYTES
+        return is_waited_for or self._sink.has_room(nbytes)
 
     def put(self, group: Group) -> None:
         """Raises Closed. Whoever closes waits for one that is under way."""
