@@ -121,12 +121,15 @@ def resume(
 ) -> Result | None:
     """Unpause; run it on when nobody does. None: somebody does. source, replica: of tables that move."""
     with connect(url) as session:
-        if workflows.load(session, workflow).kind == MOVE:
-            return moving.resume(
-                moving.Operator(
-                    home=url, source=source, workflow=workflow, by=by, stop=stop, notify=notify, replica=replica
-                )
+        is_move = workflows.load(session, workflow).kind == MOVE
+    # Not within: it may go on for weeks, and the connection would be held for nothing.
+    if is_move:
+        return moving.resume(
+            moving.Operator(
+                home=url, source=source, workflow=workflow, by=by, stop=stop, notify=notify, replica=replica
             )
+        )
+    with connect(url) as session:
         # Before `live`, which refuses what is complete: it ended well, and whoever was to say so died.
         if ending.is_untold(session, workflows.load(session, workflow)):
             return ending.completed_of(session, workflow)
@@ -387,10 +390,10 @@ def verify(
         row = live(session, workflow, "verified")
         if row.is_in_place:
             raise Refused(f"Workflow {workflow} has no copy to compare: the server alters the table itself.")
-        kind = row.kind
-        _refuse_feed(kind, workflow, "verified")
-        if kind == MOVE:
-            return moving.verify(url, source, workflow, spark_master, stop)
+        _refuse_feed(row.kind, workflow, "verified")
+    if row.kind == MOVE:
+        return moving.verify(url, source, workflow, spark_master, stop)
+    with connect(url) as session:
         # What is written while rows are compared is compared again behind a marker, which only catch-up applies.
         if not lease.is_alive(session, workflow, lease.REPLICATE):
             raise Refused(f"Catch-up of workflow {workflow} is not running.", cure=f"`vreplication resume {workflow}`.")
