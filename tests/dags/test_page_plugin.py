@@ -8,6 +8,7 @@ import sys
 import time
 import uuid
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -90,6 +91,21 @@ def test_the_tab_of_a_run_finds_its_workflow(
     assert home.run_of_workflow("elsewhere", place[1]) is None
     with create_session() as store:
         store.query(DagRun).filter_by(run_id=run_id).delete()
+
+
+def test_a_later_run_that_goes_on_with_a_workflow_is_found(airflow: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page linked to the first one until Airflow was started again."""
+    from vreplication.airflow import plugin
+
+    known, now = [Run("online_ddl", "first")], [0.0]
+    monkeypatch.setattr(plugin, "_newest_run", lambda *place: known[-1])
+    monkeypatch.setattr(plugin, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    home = plugin.AirflowHome()
+    assert home.run_of_workflow("main", "w") == known[0]
+    known.append(Run("online_ddl", "second"))
+    assert home.run_of_workflow("main", "w") == known[0]
+    now[0] += 60
+    assert home.run_of_workflow("main", "w") == known[1]
 
 
 def test_groups_of_tasks_in_a_dag_of_others_are_found(airflow: Any) -> None:

@@ -31,7 +31,7 @@ PREFIX = "/vreplication"
 # What a run was asked for is JSON, which no index of Airflow's finds: so many of the newest are looked through.
 _RUNS = 200
 _REFUSED = 20
-_MISSED_SECONDS = 20.0
+_KNOWN_SECONDS = 20.0
 _PLAN = "PlanOperator"
 _ENVIRONMENT = "AIRFLOW_CONN_"
 _TYPES = ("mysql", "mariadb")
@@ -63,8 +63,7 @@ class AirflowHome:
     """Sources and runs, as Airflow's metadata database and its environment tell them."""
 
     def __init__(self) -> None:
-        self._runs: dict[tuple[str, str], Run] = {}
-        self._missed: dict[tuple[str, str], float] = {}
+        self._runs: dict[tuple[str, str], tuple[Run | None, float]] = {}
         self._heartbeats = Heartbeats()
 
     def sources(self) -> list[Source]:
@@ -97,14 +96,15 @@ class AirflowHome:
         return told or ([] if _has_groups(run) else None)
 
     def run_of_workflow(self, conn_id: str, workflow: str) -> Run | None:
-        """The newest. It is remembered, for a while also that there is none: the page asks every two seconds."""
+        """The newest. For a while the answer counts, for the page asks every two seconds; then a later run may have
+        gone on with the workflow, or the one that was known be deleted.
+        """
         place = (conn_id, workflow)
-        if place in self._runs or time.monotonic() < self._missed.get(place, 0.0):
-            return self._runs.get(place)
-        if (found := _newest_run(conn_id, workflow)) is not None:
-            self._runs[place] = found
-        else:
-            self._missed[place] = time.monotonic() + _MISSED_SECONDS
+        known, until = self._runs.get(place, (None, 0.0))
+        if time.monotonic() < until:
+            return known
+        found = _newest_run(conn_id, workflow)
+        self._runs[place] = found, time.monotonic() + _KNOWN_SECONDS
         return found
 
     def source_of_run(self, run: Run) -> Source | None:
