@@ -41,6 +41,16 @@ __all__ = ["session"]
             "(xb) 2 times",
         ),
         ("DROP PRIMARY KEY, ADD UNIQUE (id), ADD PRIMARY KEY (s)", None),
+        # Text that reads like no default, and the moment of the ALTER: neither is NULL.
+        ("ADD n VARCHAR(9) COLLATE utf8mb4_bin DEFAULT 'NULL', ADD UNIQUE KEY u (n)", "(NULL) 4 times"),
+        ("ADD n VARCHAR(9) DEFAULT 'NULL', ADD d INT AS (IF(n IS NULL,1,id)) STORED, ADD UNIQUE KEY u (d)", None),
+        ("ADD n VARCHAR(9) COLLATE utf8mb4_bin DEFAULT 'a''(b)', ADD UNIQUE KEY u (n)", "(a'(b)) 4 times"),
+        ("ADD n BIT(3) DEFAULT b'101', ADD UNIQUE KEY u (n)", " 4 times"),
+        ("ADD n DATETIME DEFAULT CURRENT_TIMESTAMP, ADD UNIQUE KEY u (v, n)", ") 2 times"),
+        (
+            "ADD n DATETIME DEFAULT CURRENT_TIMESTAMP, ADD d INT AS (IF(n IS NULL,1,id)) STORED, ADD UNIQUE KEY u (d)",
+            None,
+        ),
     ],
 )
 def test_duplicates_under_a_new_unique_key(database: Database, session: Session, alter: str, found: str | None) -> None:

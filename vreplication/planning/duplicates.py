@@ -11,6 +11,7 @@ import re
 from vreplication.mysql.quoting import ident, qualified, text
 from vreplication.mysql.session import Session
 from vreplication.schema.expressions import read_by
+from vreplication.schema.fills import has_quoted_default, is_moment
 from vreplication.schema.literals import (
     APPROXIMATE,
     BINARIES,
@@ -20,10 +21,11 @@ from vreplication.schema.literals import (
     is_character,
 )
 from vreplication.schema.mapping import in_zone
-from vreplication.schema.model import Column, ColumnPair, Key, KeyPart, TableMapping
+from vreplication.schema.model import Column, ColumnPair, Key, KeyPart, Table, TableMapping
 
 # A value may be a document of megabytes, and this goes into a sentence.
 _SHOWN = 60
+_NUMBER, _BITS = re.compile(r"-?\d+(\.\d+)?(e[+-]?\d+)?", re.I), re.compile(r"b'[01]+'")
 
 
 def find_duplicates(session: Session, mapping: TableMapping, unique: Key, limit: int = 10) -> list[str]:
@@ -41,8 +43,9 @@ def _find(session: Session, mapping: TableMapping, unique: Key, limit: int) -> l
     # and are named then (docs/correctness.md).
     if any(part is None for part in parts):
         return []
-    wanted = frozenset(name for p in unique.parts for name in read_by(mapping.target, p.expression or ident(p.column)))
-    if any(_filled(column) is None for column in _added(mapping, wanted)):
+    computed = [p for p in unique.parts if p.expression or mapping.target.column(p.column).generated]
+    wanted = frozenset(name for p in computed for name in read_by(mapping.target, p.expression or ident(p.column)))
+    if any(_filled(mapping.target, column) is None for column in _added(mapping, wanted)):
         return []
     values = [f"v{i}" for i in range(len(parts))]
     shown = ",".join(_shown_sql(mapping, p, v) for p, v in zip(unique.parts, values, strict=True))
@@ -72,7 +75,7 @@ def _mapped(mapping: TableMapping, wanted: frozenset[str]) -> str:
     wanted: generated columns, in lower case, to be computed too; one behind the other, for they may read each other.
     """
     shown = [f"{_typed(pair)} AS {ident(pair.target.name)}" for pair in (*mapping.pairs, *mapping.kept)]
-    shown += [f"{_filled(column)} AS {ident(column.name)}" for column in _added(mapping, wanted)]
+    shown += [f"{_filled(mapping.target, column)} AS {ident(column.name)}" for column in _added(mapping, wanted)]
     columns = ",".join(shown)
     sql = f"(SELECT {columns} FROM {qualified(mapping.source.schema, mapping.source.name)}) mapped"
     known = {pair.target.name.lower() for pair in mapping.kept}
@@ -91,16 +94,17 @@ def _added(mapping: TableMapping, wanted: frozenset[str]) -> list[Column]:
     return [c for c in mapping.target.columns if c.name.lower() in wanted - there and not c.generated]
 
 
-def _filled(column: Column) -> str | None:
+def _filled(table: Table, column: Column) -> str | None:
     """SQL of their value, the same in every row; None: it is not known."""
     if column.default is None and not column.is_auto_increment:
         return "NULL"
-    value = _default(column)
-    if value is not None and column.data_type in INTEGERS:
+    value = _default(table, column)
+    # Of bytes SHOW COLUMNS shows the digits; of a moment it is not known by now which it will be.
+    if value is None or column.data_type in BINARIES:
+        return None
+    if column.data_type in INTEGERS:
         # No text, of which a DOUBLE would be made.
         return f"CAST({value} AS {'UNSIGNED' if column.is_unsigned else 'SIGNED'})"
-    if value is None:
-        return "NULL" if str(column.default).upper() == "NULL" else None
     return _cast(column, value)
 
 
@@ -111,19 +115,26 @@ def _part(mapping: TableMapping, part: KeyPart) -> str | None:
         return re.sub(r"\\(.)", r"\1", part.expression, flags=re.S)
     column = mapping.target.column(part.column)
     is_known = column.generated or any(pair.target.name == column.name for pair in mapping.pairs)
-    value = ident(column.name) if is_known else _default(column)
+    value = ident(column.name) if is_known else _same(mapping.target, column)
     if value is None:
         return None
     value = _compared(column, value)
     return value if part.prefix is None else f"LEFT({value},{part.prefix})"
 
 
-def _default(column: Column) -> str | None:
-    """An added column with a literal default is the same in every row."""
-    # With any other sign in it the default may be an expression, and then its values are not known.
-    if column.is_auto_increment or column.default is None or not re.fullmatch(r"[\w.:' -]*", column.default):
+def _same(table: Table, column: Column) -> str | None:
+    """What is the same in every row of an added column: its literal default, or the moment of the ALTER."""
+    is_constant = is_moment(table, column) or _BITS.fullmatch(column.default or "")
+    return text(column.default or "") if is_constant else _default(table, column)
+
+
+def _default(table: Table, column: Column) -> str | None:
+    """An added column's literal default. None: it has none, or an expression, whose values are not known."""
+    if column.is_auto_increment or column.default is None:
         return None
-    return None if column.default.upper() == "NULL" or "(" in column.default else text(column.default.strip("'"))
+    # By its quotes in the definition: 'NULL' and 'now' may be text.
+    is_literal = has_quoted_default(table, column) or _NUMBER.fullmatch(column.default)
+    return text(column.default) if is_literal else None
 
 
 def _compared(column: Column, value: str) -> str:

@@ -67,6 +67,11 @@ def _is_of(parts: list[Token], column: Column) -> bool:
     return bool(parts) and parts[0].kind == "quoted" and parts[0].value == column.name
 
 
+def is_moment(table: Table, column: Column) -> bool:
+    """Its default is the time at which the ALTER began: the same in every row."""
+    return _NOW.match(column.default or "") is not None and not has_quoted_default(table, column)
+
+
 def _default(parts: list[Token]) -> list[Token]:
     """What stands behind DEFAULT in a column's definition."""
     at = next((at for at, token in enumerate(parts) if token.is_word("DEFAULT")), len(parts))
