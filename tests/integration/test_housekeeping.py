@@ -86,6 +86,19 @@ def test_another_table_under_the_originals_name_stays(app: Session, session: Ses
     assert ("dropped", "ann") not in events(session, "w")
 
 
+def test_an_original_goes_behind_a_failover(app: Session, session: Session, database: Database) -> None:
+    """It has another number there, so it was never listed again. Another table of its name stays all the same."""
+    name = complete(database, session, "w", 8)
+    session.execute_raw(f"UPDATE {SIDECAR}.workflow SET server_identity='another'")
+    session.execute_raw(f"UPDATE {SIDECAR}.workflow_table SET source_identity='7/7', shadow_identity='8/8'")
+    app.execute_raw(f"ALTER TABLE {name} ADD b INT")
+    assert found(session) == []
+    app.execute_raw(f"ALTER TABLE {name} DROP b")
+    assert found(session) == [("retired table", "w")]
+    assert tidy(session) == []
+    assert name not in tables(app)
+
+
 def test_an_original_that_somebody_reads_stays_and_the_rest_goes(
     app: Session, session: Session, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,9 +1,9 @@
 """What is left over and may go: old originals, old journal rows and charts, orphaned shadow tables and leases.
 
 What must stay true: `find` only reads and `remove` takes away one thing that `find` has named, having looked again; a
-table goes only under its own lock and only when it is the very one that was named (InnoDB's identity); nothing of a
-workflow that goes on or may go on (a failed one, too) is touched; the original of a workflow that is unknown is never
-touched, for it holds rows that nobody else has.
+table goes only under its own lock and only when it is the very one that was named (InnoDB's identity; which one that is
+its name and definition say behind a failover); nothing of a workflow that goes on or may go on (a failed one, too) is
+touched; the original of a workflow that is unknown is never touched, for it holds rows that nobody else has.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from vreplication import names
 from vreplication.cutover.identity import table_identities
 from vreplication.cutover.sentry import drop_table
 from vreplication.errors import VReplicationError
-from vreplication.mysql.server import is_mariadb
+from vreplication.mysql.server import identity_of, is_mariadb
 from vreplication.mysql.session import Session
 from vreplication.phases import Phase
+from vreplication.schema.introspect import read_create_sql
+from vreplication.schema.shadow import definition_digest
 from vreplication.state import journal, keytables, layout, lease, leftovers, workflows
+from vreplication.state.leftovers import Retired
 from vreplication.workflows import operate
-from vreplication.workflows.online_ddl import cleaning, reverting
+from vreplication.workflows.online_ddl import failover, reverting
 
 log = logging.getLogger(__name__)
 
@@ -72,10 +75,8 @@ def _retired(session: Session, days: int, is_mariadb: bool) -> list[Item]:
     gone = leftovers.retired(session, days)
     # Whether a name is still the table that the workflow began with only InnoDB's identity says: somebody may have made
     # another one of that name.
-    found, claims = (
-        _identities(session, ((one.schema, one.table) for one in gone), is_mariadb),
-        leftovers.claimed(session),
-    )
+    found = _identities(session, ((one.schema, one.table) for one in gone), is_mariadb)
+    claims, here = leftovers.claimed(session), identity_of(session)
     return [
         Item(
             kind=RETIRED,
@@ -84,14 +85,21 @@ def _retired(session: Session, days: int, is_mariadb: bool) -> list[Item]:
             workflow=one.workflow,
             schema=one.schema,
             table=one.table,
-            identity=one.identity,
+            identity=identity,
         )
         for one in gone
-        if one.identity
-        and found.get((one.schema, one.table)) == one.identity
+        if (identity := found.get((one.schema, one.table)))
+        and _is_original(session, one, identity, here)
         # While it can be reverted to, it is another workflow's.
         and (one.schema.casefold(), one.table.casefold()) not in claims
     ]
+
+
+def _is_original(session: Session, one: Retired, identity: str, here: str) -> bool:
+    """Behind a failover it has another number: its name, with the workflow's id in it, and its definition tell."""
+    if one.server in (None, here):
+        return identity == one.identity
+    return definition_digest(read_create_sql(session, one.schema, one.table), one.table) == one.definition
 
 
 def _windows(session: Session) -> list[Item]:
@@ -194,8 +202,11 @@ def _drop_retired(session: Session, item: Item) -> bool:
     if (item.schema.casefold(), item.table.casefold()) in leftovers.claimed(session):
         return False
     if row is not None and (back := reverting.closed_way_back(session, row.id)):
-        return reverting.drop_original(session, back)
-    return row is not None and row.phase is Phase.COMPLETE and cleaning.drop_retired(session, row)
+        # By this server's own numbers: behind a failover those that were noted are another server's.
+        return reverting.drop_original(session, failover.adopt(session, back))
+    if row is None or row.phase is not Phase.COMPLETE:
+        return False
+    return drop_table(session, item.schema, item.table, item.identity, is_mariadb=is_mariadb(session))
 
 
 def _drop_shadow(session: Session, item: Item) -> bool:

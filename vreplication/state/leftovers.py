@@ -12,7 +12,7 @@ from vreplication import names
 from vreplication.mysql.session import Session
 from vreplication.phases import OVER, Phase
 from vreplication.settings import SIDECAR
-from vreplication.state import layout, rows, sidecar, workflows
+from vreplication.state import layout, queue, rows, sidecar, workflows
 from vreplication.state.history import SLOT_SECONDS
 
 _ROWS = 1_000
@@ -32,26 +32,28 @@ _WITH = {"history": ("feed_rates",)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retired:
-    """The original of a workflow that is complete."""
+    """The original of a workflow that is complete. server: whose numbers `identity` is of; definition: its digest."""
 
     workflow: str
     schema: str
     table: str
     identity: str | None
+    definition: str | None
+    server: str | None
     ended_at: datetime
 
 
 def retired(session: Session, days: int) -> list[Retired]:
     """Of workflows that ended more than so many days ago."""
     found = session.rows(
-        f"SELECT w.id, t.source_schema, t.retired_table, t.source_identity, w.ended_at FROM {_TABLES} "
-        f"WHERE phase='{Phase.COMPLETE}' AND ended_at < NOW(6) - INTERVAL %s DAY ORDER BY ended_at",
+        "SELECT w.id, t.source_schema, t.retired_table, t.source_identity, t.source_definition, w.server_identity, "
+        f"w.ended_at FROM {_TABLES} "
+        # Of tables that move the originals are on another server.
+        f"WHERE w.kind='{queue.ONLINE_DDL}' AND phase='{Phase.COMPLETE}' AND ended_at < NOW(6) - INTERVAL %s DAY "
+        "ORDER BY ended_at",
         (days,),
     )
-    return [
-        Retired(workflow=workflow, schema=schema, table=table, identity=identity, ended_at=ended_at)
-        for workflow, schema, table, identity, ended_at in found
-    ]
+    return [Retired(**dict(zip(Retired.__slots__, row, strict=True))) for row in found]
 
 
 def schemas(session: Session) -> frozenset[str]:
