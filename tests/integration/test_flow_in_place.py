@@ -20,7 +20,7 @@ from vreplication.planning.plan import Plan, make_plan
 from vreplication.planning.spec import Spec
 from vreplication.progress import snapshot
 from vreplication.settings import SIDECAR
-from vreplication.state import journal, layout
+from vreplication.state import journal, layout, workflows
 from vreplication.workflows import operate, stages
 from vreplication.workflows.online_ddl import tasks
 from vreplication.workflows.online_ddl.tasks import Stage
@@ -96,6 +96,23 @@ def test_what_the_server_can_do_in_an_instant_it_does(
         assert snapshot.read(session, run.workflow).strategy == "instant"
         sql = "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA=%s AND TABLE_NAME LIKE 'tried%%'"
         assert session.value(sql, (SIDECAR,)) == 0
+
+
+def test_a_pause_that_comes_behind_the_gate_holds_the_alter(app: Session, database: Database, pauses: Path) -> None:
+    """It was answered, and the table was altered all the same."""
+    with paused_at(pauses, "workflow.gate_open"):
+        run = begin(database, "t", ADD)
+        wait_reached(pauses, "workflow.gate_open", run)
+        operate.pause(database.url, run.workflow, "ann")
+        let_go(pauses, "workflow.gate_open")
+        wait_until(
+            lambda: _is_waited_for(database, run.workflow, "paused") or not run.is_going,
+            "it does not say that it waits",
+        )
+    assert "z" not in definition(app, "t")
+    with connect(database.url) as session:
+        workflows.set_paused(session, run.workflow, False)
+    assert run.result().event == "complete"
 
 
 @pytest.mark.parametrize(

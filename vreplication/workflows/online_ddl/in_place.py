@@ -77,7 +77,13 @@ def _try(driver: Driver, at: AtGate, number: int) -> Tried:
     driver.remember()
     sql = _sql(driver, at.row)
     attempt = InPlace(
-        url=driver.url, server=at.server, row=at.row, sql=sql, check=driver.check, announce=driver.announce
+        url=driver.url,
+        server=at.server,
+        row=at.row,
+        sql=sql,
+        check=driver.check,
+        announce=driver.announce,
+        is_held=lambda session: workflows.load(session, at.row.id).is_paused,
     )
     tried = attempt.attempt(functools.partial(_fence, driver))
     if not tried.is_done:
