@@ -1,4 +1,6 @@
-"""A try of `prepare` that stands still between its plan and its lease, and goes on when another one has taken over."""
+"""A try of `prepare` that stands still between its plan and its lease, and goes on when another one has taken over; and
+one that is killed in between.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,14 @@ import pytest
 
 from sandbox.databases import Database
 from tests.support import local_spark, staged
-from tests.support.flow import quick
+from tests.support.flow import quick, wait_until
 from tests.support.moving import ThreadStream, route_of
 from tests.support.pairs import Pair, _pair_servers, pair
-from vreplication.mysql.session import connect
+from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
-from vreplication.state import moves, workflows
+from vreplication.settings import Tuning
+from vreplication.state import gate, lease, moves, tuning, workflows
+from vreplication.workflows import operate
 from vreplication.workflows.move_tables import run as moving
 from vreplication.workflows.move_tables import tasks as move_tasks
 from vreplication.workflows.move_tables.spec import make_move_spec
@@ -139,5 +143,78 @@ def test_a_move_that_was_only_begun_anew_by_then(move: MoveStage, pair: Pair, mo
     assert ended.value.may_retry
     row = workflows.load(pair.target.admin, WORKFLOW)
     assert (row.created_at, row.phase, row.shadow_identity) == (plans[0].begun_at, Phase.PREPARING, None)
+    move_tasks.prepare_tables(move)
+    assert workflows.load(pair.target.admin, WORKFLOW).rows_total == 3
+
+
+class Killed(BaseException):
+    """Nothing is done about it."""
+
+
+@contextlib.contextmanager
+def dying(monkeypatch: pytest.MonkeyPatch, of: Any, name: str) -> Iterator[None]:
+    """Inside the block whoever calls this function of `of` is killed there."""
+
+    def killed(*_: object, **__: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(of, name, killed)
+        with pytest.raises(Killed):
+            yield
+
+
+def ask(session: Session) -> None:
+    """What operators may ask before anything is copied."""
+    operate.release(session.url, WORKFLOW, "ann")
+    operate.pause(session.url, WORKFLOW, "ann")
+    tuning.ask(session, WORKFLOW, Tuning(chunk_millis=77))
+
+
+def check_asked(session: Session) -> None:
+    row = workflows.load(session, WORKFLOW)
+    asked = gate.released_by(session, WORKFLOW), row.is_paused, tuning.read(session, WORKFLOW).chunk_millis
+    assert asked == ("ann", True, 77)
+
+
+def wait_dead(session: Session) -> None:
+    wait_until(lambda: not lease.is_alive(session, WORKFLOW, lease.DRIVER), "its connections stay")
+
+
+@pytest.mark.either
+def test_what_was_asked_of_an_online_ddl_outlives_kills(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed while its preparation was begun again, it had forgotten its row, and with it a release and a pause."""
+    stage = staged.make(database, monkeypatch)
+    run.plan_or_resume(stage.spec, stage.url, stage.stop)
+    with connect(database.url) as session:
+        ask(session)
+        with dying(monkeypatch, run, "make_plan"):
+            run.plan_or_resume(stage.spec, stage.url, stage.stop)
+        wait_dead(session)
+        tasks.prepare_tables(stage)
+        check_asked(session)
+
+
+@BOTH
+def test_what_was_asked_of_a_move_outlives_kills(move: MoveStage, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a move it was lost as soon as its preparation was begun again."""
+    moving.plan_or_resume(move.spec, move.route)
+    with connect(move.url) as home:
+        ask(home)
+        with dying(monkeypatch, moving, "checked_plan"):
+            moving.plan_or_resume(move.spec, move.route)
+        wait_dead(home)
+        move_tasks.prepare_tables(move)
+        check_asked(home)
+        assert workflows.load(home, WORKFLOW).phase is Phase.PREPARING
+
+
+@BOTH
+def test_a_move_that_was_killed_while_its_rows_were_written(
+    move: MoveStage, pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own command, resume and cancel said from then on that it moves no tables to this server."""
+    with dying(monkeypatch, moves, "create"):
+        moving.plan_or_resume(move.spec, move.route)
     move_tasks.prepare_tables(move)
     assert workflows.load(pair.target.admin, WORKFLOW).rows_total == 3

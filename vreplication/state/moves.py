@@ -79,8 +79,7 @@ class Move:
 
 def create(session: Session, move: Move) -> None:
     values = {name: getattr(move, name) for name in move.__slots__}
-    with session.transaction():
-        rows.add(session, _t, **{name: str(v) if isinstance(v, StrEnum) else v for name, v in values.items()})
+    rows.add(session, _t, **{name: str(v) if isinstance(v, StrEnum) else v for name, v in values.items()})
 
 
 def find(session: Session, workflow: str) -> Move | None:

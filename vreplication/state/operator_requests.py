@@ -1,17 +1,14 @@
-"""What operators have asked of a workflow so far, carried over when its preparation is begun again.
+"""What operators have asked of several tables' workflows at once, for the one of them that begins now.
 
-What must stay true: a release, a pause or a tuning that came before the preparation was cut short holds for the one
-that follows under the same id; it is written as soon as there is a row to write it to.
+What must stay true: it is read behind the plan, for who asked while that was made found no row to write it to.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from vreplication.mysql.session import Session
-from vreplication.settings import Tuning
-from vreplication.state import gate, tuning, workflows
-from vreplication.state.workflows import WorkflowRow
+from vreplication.state import gate, workflows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,15 +18,6 @@ class OperatorRequests:
     is_paused: bool = False
     is_cancel_requested: bool = False
     released_by: str | None = None
-    tuning: Tuning = field(default_factory=Tuning)
-
-
-def read(session: Session, row: WorkflowRow) -> OperatorRequests:
-    return OperatorRequests(
-        is_paused=row.is_paused,
-        released_by=gate.released_by(session, row.id),
-        tuning=tuning.read(session, row.id),
-    )
 
 
 def write(session: Session, workflow: str, requests: OperatorRequests) -> None:
@@ -39,5 +27,3 @@ def write(session: Session, workflow: str, requests: OperatorRequests) -> None:
         workflows.request_cancel(session, workflow)
     if requests.released_by is not None:
         gate.release(session, workflow, requests.released_by)
-    if requests.tuning != Tuning():
-        tuning.ask(session, workflow, requests.tuning)

@@ -127,6 +127,8 @@ OF_A_WORKFLOW = (
 """Tables whose rows of a workflow go when it has ended."""
 REMEMBERED = (progress, verification, definition, tuning, throttling, history, forecast, feed, feed_rates)
 """What is kept of one that has ended, beside its own row and the journal."""
+ASKED = (gate_release, tuning, throttling)
+"""What operators ask of a workflow, beside its own row; it holds for a preparation that is begun again."""
 
 
 NOW: Function[Any] = func.now(6)

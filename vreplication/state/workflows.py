@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -134,10 +134,19 @@ def _row(found: dict[str, Any]) -> WorkflowRow:
     )
 
 
-def create(session: Session, row: WorkflowRow, claimant: str = "") -> datetime:
+def create(
+    session: Session,
+    row: WorkflowRow,
+    claimant: str = "",
+    *,
+    is_anew: bool = False,
+    also: Callable[[], None] = lambda: None,
+) -> datetime:
     """Insert a workflow; returns its `created_at`. Raises mysql.session.SqlError (1062) when the id is taken.
 
-    claimant: who had claimed it from the queue; raises Refused where another one has it by now.
+    claimant: who had claimed it from the queue; raises Refused where another one has it by now. is_anew: in the place
+    of the one of this id, whose preparation has been undone; what operators have asked of that one holds. also: writes
+    what belongs to it, in the same transaction.
     """
     values: dict[str, Any] = {
         "id": row.id,
@@ -161,13 +170,27 @@ def create(session: Session, row: WorkflowRow, claimant: str = "") -> datetime:
         "shadow_identity": row.shadow_identity,
         "rows_total": row.rows_total,
     }
-    # Both or none: `find` joins the two, so a row without its table's would not be found, and yet hold its id.
+    # All or none: `find` joins the two, so a row without its table's would not be found, and yet hold its id.
     with session.transaction():
         queue.check_claim(session, row.id, claimant)
-        rows.add(session, _t, **values)
+        asked = _remove_undone(session, row.id) if is_anew else {}
+        rows.add(session, _t, **values, **asked)
         rows.add(session, _tables, workflow=row.id, number=_FIRST, **of_table)
+        also()
         created_at: datetime = session.value(f"SELECT created_at FROM {SIDECAR}.workflow WHERE id=%s", (row.id,))
         return created_at
+
+
+def _remove_undone(session: Session, workflow: str) -> dict[str, Any]:
+    """All rows but those by which operators ask something; returns the columns of the row that do."""
+    asked = select(_t.c.paused, _t.c.cancel_requested).where(_t.c.id == workflow).with_for_update()
+    found = fetch_one(session, asked) or {}
+    for table in (*sidecar.OF_A_WORKFLOW, *sidecar.REMEMBERED):
+        if table not in sidecar.ASKED:
+            rows.remove(session, table, workflow=workflow)
+    rows.remove(session, _tables, workflow=workflow)
+    rows.remove(session, _t, id=workflow)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,9 +225,8 @@ def check_is_ours(row: WorkflowRow, created_at: datetime | None) -> None:
 def add_table(session: Session, workflow: str, table: TableRow) -> None:
     """A table beside the first, which `create` has written."""
     fields = {name: getattr(table, name) for name in table.__slots__ if name != "number"}
-    with session.transaction():
-        # Only a move has several tables, and between two servers there is no other path.
-        rows.add(session, _tables, workflow=workflow, number=table.number, copy_path="rows", **fields)
+    # Only a move has several tables, and between two servers there is no other path.
+    rows.add(session, _tables, workflow=workflow, number=table.number, copy_path="rows", **fields)
 
 
 def tables(session: Session, workflow: str) -> list[TableRow]:
@@ -393,12 +415,16 @@ def forget_run(session: Session, workflow: str) -> None:
             rows.remove(session, table, workflow=workflow)
 
 
-def forget(session: Session, workflow: str) -> None:
-    """Remove a workflow of which nothing is left (its preparation was refused); its journal tells of it."""
+def forget(session: Session, workflow: str, also: Callable[[], None] = lambda: None) -> None:
+    """Remove a workflow of which nothing is left (its preparation was refused); its journal tells of it.
+
+    also: removes what belongs to it, in the same transaction as its row.
+    """
     for table in (*sidecar.OF_A_WORKFLOW, *sidecar.REMEMBERED):
         rows.remove(session, table, workflow=workflow)
-    # Both or none, as in `create`.
+    # All or none, as in `create`.
     with session.transaction():
+        also()
         rows.remove(session, _tables, workflow=workflow)
         rows.remove(session, _t, id=workflow)
     # What a beat has written meanwhile.

@@ -43,14 +43,23 @@ _COUNTED_ROWS = 200_000
 """Tables estimated smaller than this are counted, so that progress has an exact total."""
 
 
-def create(source: Session, home: Session, plan: MovePlan, workflow: str, by: str = "", claimant: str = "") -> MovePlan:
-    """Install the sidecar and write the workflow's rows. Returns the plan with their time."""
+def create(
+    source: Session,
+    home: Session,
+    plan: MovePlan,
+    workflow: str,
+    by: str = "",
+    claimant: str = "",
+    *,
+    is_anew: bool = False,
+) -> MovePlan:
+    """Install the sidecar and write the workflow's rows. Returns the plan with their time.
+
+    is_anew: in the place of those of a preparation that was undone.
+    """
     names.check_workflow(f"{stream_id(workflow, 98)}.{len(plan.tables)}")
     layout.install(home)
     first, *others = [_table_row(number, moved, workflow) for number, moved in enumerate(plan.tables)]
-    begun_at = workflows.create(home, _workflow_row(plan, workflow, first), claimant)
-    for table in others:
-        workflows.add_table(home, workflow, table)
     move = Move(
         workflow=workflow,
         target_schema=plan.tables[0].target_schema,
@@ -67,7 +76,16 @@ def create(source: Session, home: Session, plan: MovePlan, workflow: str, by: st
         asked_by=None,
         stall_millis=None,
     )
-    moves.create(home, move)
+
+    def beside() -> None:
+        for table in others:
+            workflows.add_table(home, workflow, table)
+        moves.forget(home, workflow)
+        moves.create(home, move)
+
+    # All in one: a workflow of this kind without its move's row could neither go on nor be cancelled.
+    row = _workflow_row(plan, workflow, first)
+    begun_at = workflows.create(home, row, claimant, is_anew=is_anew, also=beside)
     if by:
         journal.write(home, workflow, "triggered", actor=by)
     return replace(plan, begun_at=begun_at)
@@ -255,8 +273,15 @@ def _put_back(home: Session, move: Move, table: TableRow) -> None:
 def forget(home: Session, workflow: str) -> None:
     """All rows at home of a workflow of which nothing is left."""
     forget_run(home, workflow)
-    moves.forget(home, workflow)
-    workflows.forget(home, workflow)
+    workflows.forget(home, workflow, also=lambda: moves.forget(home, workflow))
+
+
+def forget_tables(home: Session, workflow: str) -> None:
+    """What is kept of each table of a preparation that was undone; the workflow's rows stay, until others come."""
+    for table in workflows.tables(home, workflow):
+        workflows.forget_run(home, table.id(stream_id(workflow, 1)))
+        # A table that somebody makes under that name meanwhile is none of ours.
+        workflows.set_table_fields(home, workflow, table.number, shadow_identity=None)
 
 
 def forget_run(home: Session, workflow: str) -> None:

@@ -97,9 +97,14 @@ def plan_or_resume(spec: MoveSpec, route: Route, by: str = "", claimant: str = "
         found = workflows.find(ends.home, workflow)
         if found is not None and _goes_on(ends.home, found, spec):
             return None
-        plan = checked_plan(ends, spec, route)
+        try:
+            plan = checked_plan(ends, spec, route)
+        except Refused:
+            if found is not None:
+                prepare.forget(ends.home, workflow)
+            raise
         reach("workflow.planned")
-        return prepare.create(ends.source, ends.home, plan, workflow, by, claimant)
+        return prepare.create(ends.source, ends.home, plan, workflow, by, claimant, is_anew=found is not None)
 
 
 def checked_plan(ends: Ends, spec: MoveSpec, route: Route) -> MovePlan:
@@ -112,7 +117,7 @@ def checked_plan(ends: Ends, spec: MoveSpec, route: Route) -> MovePlan:
 
 
 def _goes_on(home: Session, row: WorkflowRow, spec: MoveSpec) -> bool:
-    """False for one whose preparation was cut short: nothing of it is left then."""
+    """False for one whose preparation was cut short: nothing but its row is left then, and is to be replaced."""
     if row.kind != prepare.KIND:
         raise Refused(f"Workflow {row.id} is no move of tables.", cure="Give the new one another --workflow id.")
     if row.phase in OVER:
@@ -130,7 +135,7 @@ def _goes_on(home: Session, row: WorkflowRow, spec: MoveSpec) -> bool:
     # Its connections end first: a preparation that is only stopped would go on, and make tables behind the undo.
     lease.acquire(home, row.id, lease.DRIVER)
     prepare.undo(home, row.id)
-    prepare.forget(home, row.id)
+    prepare.forget_tables(home, row.id)
     return False
 
 

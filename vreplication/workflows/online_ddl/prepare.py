@@ -41,11 +41,9 @@ from vreplication.state import (
     lease,
     ledger,
     markers,
-    operator_requests,
     sidecar,
     workflows,
 )
-from vreplication.state.operator_requests import OperatorRequests
 from vreplication.state.workflows import CREATING, WorkflowRow
 from vreplication.workflows.online_ddl import dedup, standing_in
 
@@ -58,11 +56,11 @@ _COUNTED_ROWS = 200_000
 
 
 def create(
-    session: Session, plan: Plan, workflow: str, asked: OperatorRequests, by: str = "", claimant: str = ""
+    session: Session, plan: Plan, workflow: str, by: str = "", claimant: str = "", *, is_anew: bool = False
 ) -> Plan:
-    """Install the sidecar and write the workflow's row, with what was asked of it under this id before.
+    """Install the sidecar and write the workflow's row. Returns the plan with that row's time.
 
-    Returns the plan with that row's time.
+    is_anew: in the place of the row of a preparation that was undone.
     """
     layout.install(session)
     table = plan.source
@@ -88,8 +86,7 @@ def create(
         is_cut=False,
         rows_total=None,
     )
-    begun_at = workflows.create(session, row, claimant)
-    operator_requests.write(session, workflow, asked)
+    begun_at = workflows.create(session, row, claimant, is_anew=is_anew)
     if by:
         journal.write(session, workflow, "triggered", actor=by)
     words = f"{plan.strategy.name}: {plan.strategy.reason}"

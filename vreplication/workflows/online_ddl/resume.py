@@ -2,7 +2,8 @@
 
 What must stay true: a checkpoint of another table or ALTER is refused; a cut-over that happened is found out from the
 tables' identities, never from what the last run remembered; a preparation that was cut short is begun again from
-nothing; a log that has been purged, or that is another server's, is a clear refusal.
+nothing, but its row stays until the next one takes its place, so that no kill loses what operators have asked; a log
+that has been purged, or that is another server's, is a clear refusal.
 """
 
 from __future__ import annotations
@@ -18,8 +19,7 @@ from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import OVER, Phase
 from vreplication.planning.spec import Spec, spec_of
-from vreplication.state import groups, layout, lease, markers, operator_requests, workflows
-from vreplication.state.operator_requests import OperatorRequests
+from vreplication.state import groups, layout, lease, markers, workflows
 from vreplication.state.workflows import WorkflowRow
 from vreplication.workflows.online_ddl import ending, failover, fallback, prepare, switching
 
@@ -29,12 +29,10 @@ _FOR_GOOD = ("on_duplicate", "retired", "revert_window")
 """Fields of a Spec by which rows or the original stay or go."""
 
 
-def begin_again(
-    session: Session, row: WorkflowRow, spec: Spec, *, is_together: bool = False
-) -> OperatorRequests | None:
-    """Check that `row` may go on under `spec`, which is None. is_together: as of `check_same`.
+def goes_on(session: Session, row: WorkflowRow, spec: Spec, *, is_together: bool = False) -> bool:
+    """Check that `row` may go on under `spec`. is_together: as of `check_same`.
 
-    Otherwise nothing of it is left and it is to be planned anew; what operators have asked of it is returned.
+    False: nothing but its row is left, and it is to be planned anew (`workflows.create`, is_anew).
     """
     check_same(session, row, spec, is_together=is_together)
     layout.complete(session)
@@ -46,19 +44,18 @@ def begin_again(
         )
     row = failover.follow(session, row)
     if fallback.is_unprepared(session, row):
-        return None
+        return True
     # Nothing is copied yet, so to begin anew costs less than to find out how much was made.
     if row.phase in (Phase.PLANNING, Phase.PREPARING) or not prepare.is_done(row):
         # Its connections end first: one that is only stopped would go on preparing.
         lease.acquire(session, row.id, lease.DRIVER)
         prepare.undo(session, row)
-        # A release, a pause or a tuning that came during that preparation holds for the next one as well.
-        asked = operator_requests.read(session, workflows.load(session, row.id))
-        workflows.forget(session, row.id)
-        return asked
+        # A table that somebody makes under that name meanwhile is none of ours.
+        workflows.set_fields(session, row.id, shadow_identity=None)
+        return False
     if not row.is_cut:
         failover.check_log(session, row)
-    return None
+    return True
 
 
 def check_same(session: Session, row: WorkflowRow, spec: Spec, *, is_together: bool = False) -> None:

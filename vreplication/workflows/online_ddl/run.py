@@ -19,7 +19,7 @@ from vreplication.engine.child import CatchUp
 from vreplication.engine.driver import Driver, loaded_catch_up, through_outages
 from vreplication.engine.result import Result
 from vreplication.errors import Interrupted, Refused, Terminal, VReplicationError
-from vreplication.mysql.session import connect
+from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.pausepoints import reach
 from vreplication.phases import OVER, Phase
@@ -158,28 +158,38 @@ def plan_or_resume(
     asked_before: what was asked of a workflow that does not exist yet. is_together: those that are switched in one with
     it go on as well. is_member: of a group, whose run calls this. claimant: who has claimed it from the queue.
 
-    Raises Refused, or Interrupted: then nothing was made. One that begins again keeps what was asked of it: it is
-    written first, and `prepare` heeds the interrupt.
+    Raises Refused, or Interrupted: then nothing was made. One that begins again keeps its row, with what was asked of
+    it, until the next one takes its place; `prepare` heeds the interrupt.
     """
     spec = online(spec) if is_together else spec
     with connect(url, read_timeout=TABLE_SECONDS) as session:
         found = workflows.find(session, spec.workflow or "")
-        asked = asked_before() if found is None else resume.begin_again(session, found, spec, is_together=is_together)
-        if asked is None:
+        if found is not None and resume.goes_on(session, found, spec, is_together=is_together):
             return None
         is_new = found is None
         if is_new and not is_member:
             ids.check_free(session, spec.workflow or "")
         _heed(stop, is_new)
+        plan = _checked_plan(session, spec, is_new=is_new)
+        reach("workflow.planned")
+        _heed(stop, is_new)
+        plan = prepare.create(session, plan, spec.workflow or "", by, claimant, is_anew=not is_new)
+        # Of several, also what was asked while this one was planned: nobody found a row to write it to.
+        operator_requests.write(session, spec.workflow or "", asked_before())
+        return plan
+
+
+def _checked_plan(session: Session, spec: Spec, *, is_new: bool) -> Plan:
+    """Raises Refused; then nothing is left of one that was to begin again."""
+    try:
         plan = make_plan(session, spec)
         if plan.refusals:
             raise Refused(" ".join(f"{r.sentence} {r.cure}".strip() for r in plan.refusals))
-        reach("workflow.planned")
-        _heed(stop, is_new)
-        plan = prepare.create(session, plan, spec.workflow or "", asked, by, claimant)
-        # What was asked of several while this one was planned: nobody found a row to write it to.
-        operator_requests.write(session, spec.workflow or "", asked_before())
-        return plan
+    except Refused:
+        if not is_new:
+            workflows.forget(session, spec.workflow or "")
+        raise
+    return plan
 
 
 def online(spec: Spec) -> Spec:
