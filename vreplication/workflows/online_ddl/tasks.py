@@ -115,7 +115,8 @@ def catch_up(stage: Stage) -> None:
         wait_reopened(stage)
         with connect(stage.url) as session:
             row = workflows.load(session, stage.workflow)
-            if row.is_in_place:
+            # Switched elsewhere since the task before it died: there is nothing for it, not even the table by its name.
+            if row.is_in_place or row.is_cut:
                 return
             _check_log(session, row)
             failover.follow(session, row)
