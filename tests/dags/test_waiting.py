@@ -171,6 +171,23 @@ async def main():
 
 asyncio.run(main())
 """
+RESTING = """
+from types import SimpleNamespace
+from vreplication.airflow import operators
+
+class Gate(operators.GateSensor):
+    is_verified, waits = True, []
+    @property
+    def tasks(self): return SimpleNamespace(verify_again=lambda stage, is_enough: self.is_verified)
+    def read(self, context): return SimpleNamespace(window=None)
+    def run_stage(self, context, work): return work(SimpleNamespace(url=None, workflow="w"))
+    def _wait(self, found, verify_pause=0.0): self.waits.append(verify_pause)
+
+gate = Gate(task_id="gate")
+for Gate.is_verified in (True, False):
+    gate.proceed({}, {"state": "verify"})
+tell(gate.waits)
+"""
 MISSED = """
 from vreplication.airflow import triggers
 
@@ -289,6 +306,11 @@ def test_only_what_was_looked_at_counts_as_missed(tmp_path: Path) -> None:
     """A look that had to wait for its thread does not say that catch-up was away all the time."""
     looks = [[0.0, True], [20.0, False], [23.0, False], [24.0, True], [60.0, False], [67.0, False]]
     assert in_airflow(tmp_path, MISSED, json.dumps(looks)) == [0.0, 0.0, 3.0, 0.0, 0.0, 7.0]
+
+
+def test_a_verification_that_came_to_nothing_rests(tmp_path: Path) -> None:
+    """Of a table that changes too often the gate verified again at once, for as long as it waited."""
+    assert in_airflow(tmp_path, RESTING) == [0.0, 300.0]
 
 
 @pytest.mark.parametrize(("base", "link"), [("http://h:1", ""), ("https://h/af/", "/af")])

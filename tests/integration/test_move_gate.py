@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,10 +16,10 @@ from vreplication.engine.recheck import Mismatch
 from vreplication.errors import Transient
 from vreplication.mysql.session import connect
 from vreplication.progress import snapshot
-from vreplication.state import moves, workflows
+from vreplication.state import moves, verdicts, workflows
 from vreplication.state.moves import Side
 from vreplication.workflows import operate
-from vreplication.workflows.move_tables import switch
+from vreplication.workflows.move_tables import steps, switch
 
 __all__ = ["_pair_servers", "pair", "pauses", "quick"]
 
@@ -95,3 +96,30 @@ def failing(*errors: Exception) -> Callable[..., int]:
         return compare(*given, **more)  # type: ignore[arg-type]
 
     return compared
+
+
+@pytest.mark.parametrize("is_wrong", [False, True])
+def test_a_verification_at_the_gate_that_does_not_come_to_its_end(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, is_wrong: bool
+) -> None:
+    """It ended the move. The one before counts, unless this one has found something wrong."""
+    known, counted = steps.verify, list[bool]()
+
+    def second_fails(*given: Any, **more: Any) -> Any:
+        with connect(pair.target.url) as home:
+            counted.append(verdicts.load(home, more["workflow"]) is not None)
+        if len(counted) != 2:
+            return known(*given, **more)
+        if is_wrong:
+            more["repair"]([])
+        raise Transient("In 3 ranges too many rows change too often to be compared.")
+
+    monkeypatch.setattr(steps, "verify", second_fails)
+    monkeypatch.setattr(steps, "_RETRY_SECONDS", 0.1)
+    move = begin(pair, "t", cutover="manual", verify_every_minutes=0.5 / 60)
+    wait_until(lambda: len(counted) > 2 or not move.is_going, "it is not verified again")
+    assert counted[:3] == [False, True, not is_wrong]
+    move.release()
+    move.wait_serving(Side.TARGET, 2)
+    move.stop.set()
+    move.result()

@@ -305,16 +305,16 @@ class GateSensor(StageOperator):
 
     def _verify(self, context: Any) -> None:
         """Verify again, then wait on. What comes to nothing this time is tried again later, and costs no retry."""
-        found, pause = self.read(context), 0.0
+        found = self.read(context)
         assert self.tasks.verify_again
         verify_again = self.tasks.verify_again
 
-        def work(stage: BaseStage[Any]) -> None:
+        def work(stage: BaseStage[Any]) -> bool:
             # What ends the wait ends the round, too.
-            verify_again(stage, lambda: look(stage.url, stage.workflow, found.window)[0] is not None)
+            return verify_again(stage, lambda: look(stage.url, stage.workflow, found.window)[0] is not None)
 
         try:
-            self.run_stage(context, work)
+            pause = 0.0 if self.run_stage(context, work) else VERIFY_PAUSE_SECONDS
         # Both are AirflowExceptions as well: only what may be different the next time is waited for.
         except (AirflowFailException, AirflowSkipException):
             raise

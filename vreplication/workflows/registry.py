@@ -37,7 +37,8 @@ from vreplication.workflows.stages import BaseStage
 class Tasks:
     """What a scheduler calls, each with what `called` makes of the servers' URLs by role and a spec.
 
-    check: plans. stages: by name. release: opens the gate. verify_again: at the gate; None: there is no gate.
+    check: plans. stages: by name. release: opens the gate. verify_again: at the gate, False: not this time; None: there
+    is no gate.
     keep_level: behind the end, while there is a way back; False: there is none. None: this kind has no such thing.
     """
 
@@ -45,7 +46,7 @@ class Tasks:
     check: Callable[[Any], Any]
     stages: Mapping[str, Callable[[Any], Any]]
     release: Callable[[Any, str], None] | None = None
-    verify_again: Callable[[Any, Callable[[], bool]], None] | None = None
+    verify_again: Callable[[Any, Callable[[], bool]], bool] | None = None
     keep_level: Callable[[Any], bool] | None = None
 
 

@@ -1,7 +1,8 @@
 """What happens between the preparation of tables that move and their switch: copy, catch up, verify, wait at the gate.
 
 What must stay true: each is a function of the driver and of what home says, so that a restart calls it again and it
-goes on; a switch is tried only while every table is matched and verified, and catch-up is level.
+goes on; a switch is tried only while every table is matched and verified, and catch-up is level; a verification at the
+gate that cannot begin, or does not come to its end, ends nothing.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from vreplication.engine.recheck import Recheck
 from vreplication.engine.saying import Saying
 from vreplication.errors import BadValue, Transient, VReplicationError
 from vreplication.mysql.ends import Ends
-from vreplication.mysql.session import ConnectionLost, Session
+from vreplication.mysql.session import ConnectionLost, LockWait, Session
 from vreplication.pausepoints import reach
 from vreplication.phases import Phase
 from vreplication.rowcopy.job import CopyJob
 from vreplication.rowcopy.repair import copy_ranges
 from vreplication.rowcopy.spark_job import run_copy, slots
 from vreplication.settings import TABLES_AT_ONCE, Limits, Tuning
-from vreplication.spark.session import Spark
+from vreplication.spark.session import Spark, SparkAway
 from vreplication.state import gate, journal, lease, ledger, source_marks, tuning, verdicts, workflows
 from vreplication.state.ledger import KeyRange
 from vreplication.state.moves import Side
@@ -45,6 +46,8 @@ log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.1
 _LOOK_SECONDS = 2.0
 _CLEAR_READS = 3
+_RETRY_SECONDS = 60.0
+"""Before a verification at the gate that did not come to its end is tried again."""
 T = TypeVar("T")
 
 
@@ -276,7 +279,7 @@ def _compare(work: Work, job: StreamJob, table: StreamTable, done: int) -> Verdi
         stream=work.stream,
         is_mariadb=job.is_mariadb,
         # On the way back nothing is copied: somebody may have written what differs on the old server.
-        repair=functools.partial(_copy_again, work, job, table) if work.number == 1 else None,
+        repair=functools.partial(_repair, work, job, table) if work.number == 1 else None,
         parallelism=work.spec.tasks,
     )
     if verdict.mismatches:
@@ -313,6 +316,12 @@ def _sum_up(driver: MoveDriver, job: StreamJob) -> None:
     verdicts.save(driver.session, driver.workflow, whole)
     # Behind a mismatch it is news again, and so it is on the way back.
     journal.once(driver.session, driver.lease, "verified", whole.counts, since=("mismatch", "switched"))
+
+
+def _repair(work: Work, job: StreamJob, table: StreamTable, ranges: Sequence[KeyRange]) -> None:
+    """What was found wrong has to be seen right: cut short from here on, no verification counts."""
+    verdicts.forget(work.driver.session, table.id)
+    _copy_again(work, job, table, ranges)
 
 
 def _copy_again(work: Work, job: StreamJob, table: StreamTable, ranges: Sequence[KeyRange]) -> None:
@@ -384,16 +393,15 @@ def hold_at_gate(work: Work, is_asked: Callable[[], bool]) -> None:
     driver = work.driver
     reason_of = Saying(driver.notify)
     driver.move(Phase.WAITING if streams.is_forward(work.number) else Phase.SWITCHED)
-    clear = 0
+    clear, not_before = 0, 0.0
     while clear < _CLEAR_READS:
         reasons = why_closed(work, is_asked)
         clear = 0 if reasons else clear + 1
         driver.hold(reasons)
         if reasons:
             reason_of.say(f"waiting: {'; '.join(r.sentence for r in reasons)}")
-        if "not_verified" in [r.code for r in reasons] or _is_to_be_verified(work, reasons):
-            compare(work)
-            driver.move(Phase.WAITING if streams.is_forward(work.number) else Phase.SWITCHED)
+        if SYSTEM.monotonic() > not_before and _is_to_be_verified(work, reasons):
+            not_before = 0.0 if verify_again(work) else SYSTEM.monotonic() + _RETRY_SECONDS
         elif any(recheck.has_many_keys(driver.session, table) for table in driver.table_ids(work.number)):
             _compare_written(work)
         driver.wait(_POLL_SECONDS)
@@ -401,13 +409,31 @@ def hold_at_gate(work: Work, is_asked: Callable[[], bool]) -> None:
     reach("workflow.gate_open")
 
 
+def verify_again(work: Work) -> bool:
+    """At the gate. False: not this time; if the last verification does not count, the gate stays shut."""
+    driver, is_done = work.driver, True
+    try:
+        compare(work)
+    except (ConnectionLost, LockWait):
+        raise
+    except (SparkAway, Transient) as error:
+        # Spark did not start, or a table is written to too fast to be compared now.
+        is_done = False
+        driver.notify(f"not verified again: {error.message}")
+    driver.move(Phase.WAITING if streams.is_forward(work.number) else Phase.SWITCHED)
+    return is_done
+
+
 def _is_to_be_verified(work: Work, reasons: Sequence[Reason]) -> bool:
-    """The last verification is old, and there is time: the workflow waits for nothing but a person."""
+    """It has to be; or the last one is old, and there is time: the workflow waits for nothing but a person."""
     session, minutes = work.driver.session, work.spec.verify_every_minutes
+    if "not_verified" in [r.code for r in reasons]:
+        return True
     if not {r.code for r in reasons} <= {"not_released", LEFT_BEHIND} or not (reasons and minutes):
         return False
     ages = [verdicts.age_seconds(session, table) for table in work.driver.table_ids(work.number)]
-    return any(age is not None and age > 60 * minutes for age in ages)
+    # None: one that did not come to its end has found something wrong (`_repair`).
+    return any(age is None or age > 60 * minutes for age in ages)
 
 
 def _compare_written(work: Work) -> None:

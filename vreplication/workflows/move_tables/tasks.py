@@ -130,16 +130,14 @@ def verify(stage: MoveStage) -> None:
     _act(stage, "verify", _elsewhere(stage, CATCH_UP_SECONDS), at_once=True)
 
 
-def verify_again(stage: MoveStage, is_enough: Callable[[], bool]) -> None:
-    """While it waits at the gate. Where there is enough before it begins, the last verification counts."""
+def verify_again(stage: MoveStage, is_enough: Callable[[], bool]) -> bool:
+    """While it waits at the gate. Where there is enough before it begins, the last one counts. False: not now."""
 
-    def act(work: Work) -> None:
+    def act(work: Work) -> bool:
         run.finish_copying(work)
-        if work.number == 1 and not is_enough():
-            steps.compare(work)
-            work.driver.move(Phase.WAITING)
+        return work.number != 1 or is_enough() or steps.verify_again(work)
 
-    _drive(stage, act, _elsewhere(stage, CATCH_UP_SECONDS), at_once=True)
+    return bool(_drive(stage, act, _elsewhere(stage, CATCH_UP_SECONDS), at_once=True))
 
 
 def enter_gate(stage: MoveStage) -> None:

@@ -133,16 +133,17 @@ def verify(stage: Stage) -> None:
     _act(stage, "verify", Elsewhere(stage.url, stage.workflow, CATCH_UP_SECONDS))
 
 
-def verify_again(stage: Stage, is_enough: Callable[[], bool]) -> None:
-    """While it waits at the gate. `is_enough` ends it early, and then the last verification counts."""
+def verify_again(stage: Stage, is_enough: Callable[[], bool]) -> bool:
+    """While it waits at the gate. `is_enough` ends it early, and then the last verification counts. False: not now."""
     spark = SparkStart(stage.spec.spark_master, stage.spec.tasks, at_once=False)
 
-    def act(driver: Driver) -> None:
-        if not (in_place.is_in_place(driver) or resume.is_switched(driver)):
-            finish_copying(Work(driver=driver, spark=spark, spec=stage.spec, is_whole=False))
-            comparing.verify_again(driver, spark, is_enough)
+    def act(driver: Driver) -> bool:
+        if in_place.is_in_place(driver) or resume.is_switched(driver):
+            return True
+        finish_copying(Work(driver=driver, spark=spark, spec=stage.spec, is_whole=False))
+        return comparing.verify_again(driver, spark, is_enough)
 
-    drive(stage, Elsewhere(stage.url, stage.workflow, CATCH_UP_SECONDS), act, spark)
+    return drive(stage, Elsewhere(stage.url, stage.workflow, CATCH_UP_SECONDS), act, spark)
 
 
 def enter_gate(stage: Stage) -> None:
