@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.flow import let_go, paused_at, pauses, wait_reached, wait_until
+from tests.support.flow import let_go, paused_at, pauses, settings, wait_reached, wait_until
 from tests.support.moving import Move, begin, quick
 from tests.support.pairs import Pair, _pair_servers, pair
 from vreplication.engine import recheck
@@ -82,6 +82,24 @@ def test_attempts_that_were_blocked_are_not_counted_as_differences(pair: Pair, m
     )
     move = begin(pair, "t")
     move.wait_serving(Side.TARGET, 2)
+    move.stop.set()
+    move.result()
+
+
+@pytest.mark.parametrize("deny", ["fail", "wait"])
+def test_a_target_that_takes_no_writes_leaves_the_source_open(pair: Pair, pauses: Path, deny: str) -> None:
+    """Nothing was decided. Both took no writes until somebody had made the target writable, and gone on."""
+    with settings(pair.target, {"read_only": "OFF"}):
+        with paused_at(pauses, "switch.denied"):
+            move = begin(pair, "t", deny=deny)
+            wait_reached(pauses, "switch.denied", move)
+            pair.target.admin.execute_raw("SET GLOBAL read_only=ON")
+        ended = move.result()
+        assert (ended.event, "read" in (ended.reason or "")) == ("failed", True), ended
+        with connect(pair.source.app_url) as app:
+            app.execute_raw("INSERT INTO t VALUES (3,3)")
+    move.start().wait_serving(Side.TARGET, 2)
+    assert pair.target.admin.value("SELECT COUNT(*) FROM t") == 3
     move.stop.set()
     move.result()
 

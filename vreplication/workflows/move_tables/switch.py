@@ -35,12 +35,12 @@ from vreplication.cutover.watchdog import Watchdog
 from vreplication.engine import recheck
 from vreplication.engine.job import StreamJob
 from vreplication.engine.recheck import Mismatch
-from vreplication.errors import Ambiguous, BadValue, Terminal, Transient, VReplicationError
+from vreplication.errors import Ambiguous, BadValue, Superseded, Terminal, Transient, VReplicationError
 from vreplication.mysql import replica as replicas
 from vreplication.mysql.ends import Ends
 from vreplication.mysql.quoting import qualified
 from vreplication.mysql.server import is_mariadb
-from vreplication.mysql.session import ConnectionLost, Session, SqlError, connect
+from vreplication.mysql.session import Session, SqlError, connect
 from vreplication.pausepoints import reach
 from vreplication.phases import Phase
 from vreplication.schema.introspect import exists
@@ -266,9 +266,12 @@ class _Trial:
             if moves.load(driver.session, driver.workflow).decision is not Decision.DENYING:
                 return False
             moves.decide(driver.session, driver.lease, Decision.ABORTING)
-        except (ConnectionLost, Ambiguous):
-            # Home is away, and may stay so. What was not asked of it is not decided; who takes over ends the locker
-            # before anything else, and does all of this again by the row.
+        except Superseded:
+            return False
+        except VReplicationError:
+            # Home is away, or takes no writes (a full disk, read_only), and that may stay so. What was not asked of it
+            # is not decided; who takes over ends the locker before anything else, and does all of this again by the
+            # row.
             return not self.is_deciding
         return True
 
