@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.databases import create_database
-from tests.support.flow import paused_at, pauses, wait_until
+from tests.support.flow import paused_at, pauses, wait_reached, wait_until
 from tests.support.moving import ALL, begin, quick
 from tests.support.pairs import Pair
 from tests.support.private_server import kill, private_server
@@ -90,6 +90,30 @@ def test_a_source_is_open_while_the_target_is_away(frail: Pair, point: str, deny
         wait_until(lambda: _writes(app), "writes are denied while the target is away", 30)
     frail.target.server.restart()
     frail.target.reconnect()
+    move.wait_serving(Side.TARGET, 2, 180)
+    assert frail.target.admin.rows("SELECT id, n FROM t ORDER BY id") == [(1, 1), (2, 2), (3, 3)]
+    move.ask(moves.COMPLETE)
+    assert move.result(180).event == "complete", move.said
+
+
+@pytest.mark.parametrize("frail", [("mysql", "mariadb"), ("mariadb", "mysql")], indirect=True, ids="-".join)
+def test_a_source_that_starts_again_before_the_attempt_is_compared(frail: Pair, pauses: Path) -> None:
+    """What it had and its log had lost stayed behind without a word: nothing was connected to it in that moment."""
+    admin = frail.source.reconnect()
+    admin.execute_raw("DROP TABLE IF EXISTS t")
+    frail.target.reconnect().execute_raw("DROP TABLE IF EXISTS t")
+    admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, n INT NOT NULL) COLLATE utf8mb4_general_ci")
+    admin.execute_raw("INSERT INTO t VALUES (1,1),(2,2)")
+    with paused_at(pauses, "switch.denying"):
+        move = begin(frail, "t")
+        wait_reached(pauses, "switch.denying", move)
+        admin.execute_raw("SET SESSION sql_log_bin=0")
+        admin.execute_raw("INSERT INTO t VALUES (3,3)")
+        kill(frail.source.server)
+        frail.source.server.restart()
+        # So that nothing else holds the attempt.
+        move.catch_up()
+    frail.source.reconnect()
     move.wait_serving(Side.TARGET, 2, 180)
     assert frail.target.admin.rows("SELECT id, n FROM t ORDER BY id") == [(1, 1), (2, 2), (3, 3)]
     move.ask(moves.COMPLETE)

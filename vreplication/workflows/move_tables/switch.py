@@ -232,6 +232,7 @@ class _Trial:
             with session_on(work, streams.serving(work.number).other) as opener:
                 # Before the first statement that may outlive us: who takes over ends these connections (W10).
                 work.driver.announce(_at_home(ends, locker, opener))
+                self._check_verified()
                 with self._watched(locker), self._given_up(locker):
                     self._deny(locker, move)
                     self._last_marker(ends)
@@ -246,6 +247,13 @@ class _Trial:
             # It is opened by now, and the lock goes with the session in any case.
             with contextlib.suppress(VReplicationError):
                 self._release()
+
+    def _check_verified(self) -> None:
+        """A server that was started since the last look may lack the end of its log; from here on that cuts a session
+        of ours.
+        """
+        if not steps.is_verified(self.work):
+            raise Transient("the verification does not count any more: a server was started since")
 
     @contextlib.contextmanager
     def _given_up(self, locker: Session) -> Iterator[None]:
