@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sandbox.databases import Database
 from tests.support.flow import let_go, paused_at, pauses, settings, wait_reached, wait_until
 from tests.support.moving import Move, begin, quick
 from tests.support.pairs import Pair, _pair_servers, pair
 from vreplication.engine import recheck
 from vreplication.engine.recheck import Mismatch
 from vreplication.errors import Transient
-from vreplication.mysql.session import connect
+from vreplication.mysql.processes import processes
+from vreplication.mysql.session import Session, connect
 from vreplication.progress import snapshot
-from vreplication.state import moves, verdicts, workflows
+from vreplication.state import lease, moves, verdicts, workflows
 from vreplication.state.moves import Side
 from vreplication.workflows import operate
 from vreplication.workflows.move_tables import steps, switch
@@ -102,6 +106,43 @@ def test_a_target_that_takes_no_writes_leaves_the_source_open(pair: Pair, pauses
     assert pair.target.admin.value("SELECT COUNT(*) FROM t") == 3
     move.stop.set()
     move.result()
+
+
+def test_a_ddl_statement_is_seen_whatever_the_number_of_its_connection(
+    pair: Pair, pauses: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver has one of that number on the target. Behind the decision it ran on the old table alone."""
+    monkeypatch.setattr(switch, "DEADLINE_SECONDS", 60.0)
+    ahead = number_of_next(pair.source) + 100
+    while number_of_next(pair.target) < ahead:
+        pass
+    with contextlib.ExitStack() as opened, ThreadPoolExecutor() as beside:
+        with paused_at(pauses, "switch.applied"):
+            move = begin(pair, "t")
+            wait_reached(pauses, "switch.applied", move)
+            app = opened.enter_context(connect(pair.source.app_url))
+            driver = lease.holder_of(pair.target.admin, move.workflow, lease.DRIVER)
+            assert driver is not None
+            while app.id not in driver.connections:
+                assert app.id < max(driver.connections)
+                app = opened.enter_context(connect(pair.source.app_url))
+            emptied = beside.submit(app.execute_raw, "TRUNCATE TABLE t")
+            wait_until(lambda: is_waiting(pair, app), "it does not wait")
+        emptied.result()
+    wait_until(lambda: not move.is_going or move.state().number == 2, "neither ended nor switched")  # type: ignore[union-attr]
+    assert not move.is_going, "it was switched with the rows of before"
+    ended = move.result()
+    assert ended.event == "failed", ended
+    assert "TRUNCATE" in (ended.reason or ""), ended
+
+
+def number_of_next(database: Database) -> int:
+    with connect(database.app_url) as session:
+        return session.id
+
+
+def is_waiting(pair: Pair, app: Session) -> bool:
+    return "metadata lock" in processes(pair.source.admin)[app.id].state
 
 
 def failing(*errors: Exception) -> Callable[..., int]:

@@ -67,6 +67,11 @@ class MoveDriver(Driver):
             finally:
                 self._noted.pop(session.id, None)
 
+    def own_on(self, session: Session) -> tuple[int, ...]:
+        """Our connections on the server of this one, which is of either side: each server has numbers of its own."""
+        others = tuple(self._noted) if session.url == self.route.source else self.connections
+        return (session.id, *others)
+
     @contextlib.contextmanager
     def ends(self) -> Iterator[Ends]:
         """For reading, and for the state."""

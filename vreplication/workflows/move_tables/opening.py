@@ -93,7 +93,7 @@ def _allow(driver: MoveDriver, session: Session, tables: list[tuple[str, str]], 
 
 def _who_keeps_it_denied(driver: MoveDriver, session: Session, tables: list[tuple[str, str]]) -> str:
     """DROP TRIGGER waits for whoever has read the table in a transaction, which no deadline of ours ends."""
-    own, server = frozenset({*driver.connections, session.id}), inspect(session)
+    own, server = frozenset(driver.own_on(session)), inspect(session)
     found = [str(each) for table in tables for each in blockers(session, server, *table, own=own)]
     return f"Writes stay denied until the triggers can be dropped: {'; '.join(found)}" if found else ""
 

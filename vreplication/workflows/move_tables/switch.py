@@ -350,8 +350,7 @@ class _Trial:
     def _check_ddl(self, locker: Session) -> None:
         """No trigger stops a TRUNCATE: it would run on the old table, and nowhere else."""
         tables = serving_tables(self.work)
-        own = (locker.id, *self.work.driver.connections)
-        if waiting := deny.definitions(locker, tables, own):
+        if waiting := deny.definitions(locker, tables, self.work.driver.own_on(locker)):
             raise Transient(f"a DDL statement waits for one of the tables (connection {waiting[0].id})")
 
     def _last_marker(self, ends: Ends) -> None:
