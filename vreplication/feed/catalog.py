@@ -70,11 +70,17 @@ class Filter:
         is_whole = any(table == "*" and fnmatch.fnmatchcase(schema, of) for of, _, table in patterns)
         return is_whole and not any(fnmatch.fnmatchcase(schema, of) for of in excluded)
 
+    def chosen(self, name: str) -> int | None:
+        """Which entry of `columns` decides about a table: the first whose pattern matches."""
+        return next((at for at, (pattern, _) in enumerate(self.columns) if fnmatch.fnmatchcase(name, pattern)), None)
+
     def sent(self, name: str, columns: Sequence[Column], key: Sequence[str]) -> tuple[Column, ...]:
-        wanted = next((found for pattern, found in self.columns if fnmatch.fnmatchcase(name, pattern)), None)
-        if wanted is None:
+        at = self.chosen(name)
+        if at is None:
             return tuple(columns)
-        return tuple(column for column in columns if column.name in wanted or column.name in key)
+        # As the servers tell columns apart, whatever the spelling: RENAME COLUMN may change that, too.
+        wanted = {column.lower() for column in self.columns[at][1]}
+        return tuple(column for column in columns if column.name.lower() in wanted or column.name in key)
 
 
 def _matches(schema: str, table: str, patterns: Sequence[str]) -> bool:

@@ -27,7 +27,7 @@ from vreplication.planning.explain import body, check_json
 from vreplication.planning.facts import Check, Verdict, looked, ok, refuse, warn
 from vreplication.planning.stages import Explained, Stage
 from vreplication.schema.introspect import introspect
-from vreplication.workflows.changefeed import cascades, left_out, policies
+from vreplication.workflows.changefeed import cascades, left_out, patterns, policies
 from vreplication.workflows.changefeed.spec import FeedSpec
 from vreplication.workflows.changefeed.stages import STAGES
 
@@ -156,6 +156,7 @@ def _checks(sources: Sequence[FeedFacts]) -> Iterator[Check]:
         yield from (_of(facts, check) for check in found) if len(sources) > 1 else found
     if len(sources) > 1:
         yield from together(sources)
+    yield looked(patterns.NAME, partial(patterns.check, sources))
     if silent:
         yield silent
         return
