@@ -194,6 +194,22 @@ def test_a_key_that_does_not_fit_stops_whatever_the_policy(tmp_path: Path) -> No
     assert not list(tmp_path.rglob("*.json"))
 
 
+def test_what_is_sent_of_a_key_alone_fits_with_its_mark() -> None:
+    """Keys a byte longer each, past the longest that fits."""
+    table = layout(7, "k", [column("id", "varchar(9000)", null=False, charset="latin1"), formats.TEXT])
+    format = MADE["open"]()
+
+    def sized(length: int) -> int:
+        try:
+            (made,) = sent(fit("key-only"), format, row(table, None, ("k" * length, LONG)))
+        except Terminal:
+            return 0
+        return size(made)
+
+    found = [sized(length) for length in range(PIECE - 400, PIECE)]
+    assert (max(found), found[-1]) == (PIECE, 0)
+
+
 # How large a row can be.
 
 

@@ -185,7 +185,7 @@ class Fit:
         if self.policy.way != "key-only" or not isinstance(of, Row) or not of.layout.has_key:
             raise self._too_large(of, size(message))
         made = format.mark(bare, KeyOnly(source=of.source, columns=tuple(each.name for each in of.layout.columns)))
-        if not fits(made, self.piece - len(_KEY_ONLY[0])):
+        if not fits(made, self.piece - len(_KEY_ONLY[0]) - len(_KEY_ONLY[1])):
             raise self._too_large(of, size(message))
         return Encoded(key=made.key, value=made.value, headers=(*made.headers, _KEY_ONLY))
 
