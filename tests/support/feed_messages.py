@@ -41,8 +41,15 @@ class Partition:
         if not n:
             self.add(Kind.ADMIN, 0, 0, OPEN.admin(Admin(t=0, partitions=partitions, generation=1)).value)
 
-    def add(self, kind: Kind, t: int, seq: int = 0, body: bytes | None = None) -> Partition:
+    def add(
+        self, kind: Kind, t: int, seq: int = 0, body: bytes | None = None, *, generation: int = 1, part: str = ""
+    ) -> Partition:
         self.n += kind in (Kind.ROW, Kind.DDL, Kind.ADMIN)
-        tags = headers(kind, Place(t, seq), self.n, 1)
+        tags = headers(kind, Place(t, seq), self.n, generation, part=part)
         self.messages.append(Message(at=len(self.messages), tags=tags, body=body))
         return self
+
+    def scale(self, t: int, partitions: int) -> Partition:
+        """Admin of the second generation."""
+        said = OPEN.admin(Admin(t=t, partitions=partitions, generation=2)).value
+        return self.add(Kind.ADMIN, t, 0, said, generation=2)

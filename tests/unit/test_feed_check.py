@@ -1,4 +1,4 @@
-"""What feed-check says of Aligns, on messages that are made here."""
+"""What feed-check says of Aligns and DDL, on messages that are made here."""
 
 from __future__ import annotations
 
@@ -57,3 +57,41 @@ def test_an_align_carries_the_last_number() -> None:
     one.messages.append(Message(at=9, tags=headers(Kind.ALIGN, Place(3, 2), one.n + 1, 1)))
     with pytest.raises(Broken, match="offset 9: a message is missing"):
         checked(one)
+
+
+# DDL, which is in all partitions (2.4).
+
+
+def test_a_ddl_that_retention_has_cut_off_is_not_missing() -> None:
+    one = Partition().add(Kind.DDL, 3).add(Kind.RESOLVED, 9)
+    two = Partition(n=7).add(Kind.ROW, 6).add(Kind.RESOLVED, 9)
+    assert checked(one, two).end().ddl == 1
+
+
+def test_a_ddl_is_missing_behind_what_retention_has_left() -> None:
+    one = Partition().add(Kind.DDL, 7).add(Kind.RESOLVED, 9)
+    two = Partition(n=7).add(Kind.ROW, 6).add(Kind.RESOLVED, 9)
+    with pytest.raises(Broken, match=r"Partition 1, offset -1: rule 2\.4: DDL\(7\) of generation 1 is missing there"):
+        checked(one, two).end()
+
+
+@pytest.mark.parametrize("t", [3, 7])
+def test_a_partition_that_is_used_no_more_hides_no_missing_ddl(t: int) -> None:
+    """Of three two are left from time 5 on; the third has a Resolved of before, and no other comes."""
+    made = [Partition(partitions=3) for _ in range(3)]
+    for number, each in enumerate(made):
+        if t < 5 and number != 1:
+            each.add(Kind.DDL, t)
+        each.add(Kind.RESOLVED, 2).scale(5, 2)
+    made[0] = made[0].add(Kind.DDL, t, generation=2) if t > 5 else made[0]
+    for each in made[:2]:
+        each.add(Kind.RESOLVED, 9, generation=2)
+    with pytest.raises(Broken, match=rf"Partition 1, offset -1: rule 2\.4: DDL\({t}\) of generation"):
+        checked(*made).end()
+
+
+def test_a_ddl_in_parts_is_one_and_is_whole() -> None:
+    one, two = (Partition().add(Kind.DDL, 3, part="0/2").add(Kind.DDL, 3, part="1/2") for _ in range(2))
+    assert checked(one, two).end().ddl == 2
+    with pytest.raises(Broken, match=r"Partition 0, offset 3: part 1 of 2 is missing"):
+        checked(Partition().add(Kind.ROW, 2).add(Kind.DDL, 3, part="0/2").add(Kind.ROW, 4))

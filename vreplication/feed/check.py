@@ -12,7 +12,7 @@ each are kept, up to so many.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,8 @@ class _Partition:
     part: tuple[int, int] | None = None
     aligned: tuple[int, int] = (0, 0)
     is_cut: bool = False
+    since: int = -1
+    """Where its head is gone: the time of the first message. What was before it may be gone as well."""
 
 
 class Checker:
@@ -121,6 +123,7 @@ class Checker:
             at.n = tags.n - (tags.kind in COUNTED)
             at.is_cut = at.n > 0
             if at.is_cut:
+                at.since = tags.t
                 self.report.begins.append((at.number, offset, tags.n))
         wanted = at.n + (tags.kind in COUNTED)
         if tags.n < wanted:
@@ -164,7 +167,8 @@ class Checker:
     def _ddl(self, at: _Partition, tags: Tags) -> None:
         self._check_time(at, tags)
         at.ddl = tags.t
-        self.report.ddl += 1
+        self._check_part(at, tags)
+        self.report.ddl += tags.part is None or tags.part[0] == 0
         self._ddls.setdefault(tags.generation, {}).setdefault(tags.t, set()).add(at.number)
 
     def _align(self, at: _Partition, tags: Tags) -> None:
@@ -221,25 +225,31 @@ class Checker:
         self.report.resolved = min(current, default=None)
         return self.report
 
+    def _owed(self, generation: int, t: int) -> Iterator[_Partition]:
+        """In which has to be what stands at t in all partitions of a generation. Each is judged by itself.
+
+        One that was read before it came need not have it; one that was left idle by a scaling gets no Resolved more.
+        """
+        for at in self._ends:
+            is_past = at.generation > generation or at.resolved >= t
+            if is_past and at.since < t and at.number < self._counts.get(generation, 0):
+                yield at
+
     def _check_ddls(self) -> None:
-        """2.4. One that stands near the end may not have been read in a partition that was read before it came."""
-        least = min((at.resolved for at in self._ends), default=0)
+        """2.4."""
         for generation, found in self._ddls.items():
             for t, partitions in found.items():
-                wanted = set(range(self._counts.get(generation, 0)))
-                if t <= least and wanted - partitions:
-                    missing = sorted(wanted - partitions)[0]
-                    raise Broken(missing, -1, f"rule 2.4: DDL({t}) of generation {generation} is missing there")
+                for at in self._owed(generation, t):
+                    if at.number not in partitions:
+                        raise Broken(at.number, -1, f"rule 2.4: DDL({t}) of generation {generation} is missing there")
 
     def _check_aligns(self) -> None:
-        """2.5. As for DDL: one of which the last partition may not have been read is not looked at."""
-        least = min((at.resolved for at in self._ends), default=0)
-        cut = {at.number for at in self._ends if at.is_cut}
+        """2.5."""
         for generation, found in self._aligned.items():
             highest = max(found.values())
-            for number in set(range(self._counts.get(generation, 0))) - cut:
-                if highest[0] <= least and found.get(number, (0, 0)) < highest:
-                    raise Broken(number, -1, f"rule 2.5: Align{highest} of generation {generation} is missing there")
+            for at in self._owed(generation, highest[0]):
+                if found.get(at.number, (0, 0)) < highest:
+                    raise Broken(at.number, -1, f"rule 2.5: Align{highest} of generation {generation} is missing there")
 
 
 class _Wrong(Exception):
