@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import struct
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -251,6 +252,7 @@ _WORST: list[tuple[Any, Any]] = [
         column("c", "multipoint"),
         formats.shape(formats.wkb(4, formats.many(*[formats.wkb(1, formats.xy(-5e-324, 1))] * 10))),
     ),
+    (column("c", "vector(60)", precision=60), struct.pack("<60f", *[-1.17549435e-38] * 60)),
     (column("c", "inet6"), "2001:db8:ffff:ffff:ffff:ffff:ffff:ffff"),
 ]
 
@@ -275,8 +277,10 @@ def test_every_column_type_has_a_size() -> None:
 def test_a_small_table_fits_and_one_with_a_large_column_does_not() -> None:
     small = layout(1, "o", [column("id", "bigint", null=False), column("t", "text", length=65535, characters=65535)])
     large = layout(2, "d", [column("id", "bigint", null=False), column("t", "longblob", length=4294967295)])
+    numbers = layout(3, "v", [column("id", "bigint", null=False), column("v", "vector(1536)", precision=1536)])
     for make in MADE.values():
         assert sizes.most_bytes(make(), small, 64 << 20) < piece_of(1_048_588)
+        assert sizes.most_bytes(make(), numbers, 64 << 20) < piece_of(1_048_588)
         assert sizes.most_bytes(make(), large, 64 << 20) > 64 << 20
 
 

@@ -19,6 +19,8 @@ _WIDE = 6
 """Bytes that a letter, or a byte of what is shown as letters, may need."""
 _NUMBER, _FLOAT = 100, 400
 """Bytes that any other value may need; a number without an exponent (Canal) has as many digits as its exponent says."""
+_OF_VECTOR = 60
+"""Bytes of one of its numbers, which has no exponent (encoding.numbers), with a comma."""
 _SLACK = 1_000
 _IMAGES, _KEYS = 2, 3
 """How often a value may be in a message, and a value of the key beside that."""
@@ -52,4 +54,7 @@ def _most(column: Column, packet: int) -> int:
         return sum(len(text(label).encode()) + 1 for label in column.labels) + 10
     if kind in FLOATS:
         return _FLOAT
-    return _NUMBER if kind != "vector" else 5 * (column.length or packet) + 2
+    if kind == "vector":
+        # Numbers of four bytes each, as many as the column has.
+        return _OF_VECTOR * min(column.precision or packet, packet // 4) + 2
+    return _NUMBER
