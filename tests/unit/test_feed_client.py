@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from vreplication.errors import Transient
+from vreplication.errors import Refused, Transient
 from vreplication.feed.address import parse
 from vreplication.feed.broker import translated
 from vreplication.feed.consume import client as client_module
@@ -49,3 +49,21 @@ def test_nothing_is_resumed_behind_an_assignment(monkeypatch: pytest.MonkeyPatch
 def test_leaders_that_have_changed_are_waited_for(code: int) -> None:
     """Seen as all brokers came back: the client does not call it retriable, and the feed ended."""
     assert isinstance(translated(KafkaError(code), "Topic t cannot be read"), Transient)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "default.topic.config",
+        "delivery.report.only.error",
+        "on_commit",
+        "transactional.id",
+        "error_cb",
+        "acks%00.",
+        "Acks",
+    ],
+)
+def test_what_is_not_for_an_address_to_say_is_one_sentence(name: str) -> None:
+    """The first two ended in a traceback, and a name with a zero byte would be read as the one in front of it."""
+    with pytest.raises(Refused, match="option"):
+        parse(f"kafka://h:1/t?{name}=1")

@@ -25,8 +25,11 @@ _OURS = frozenset(
         *("message.send.max.retries", "request.required.acks", "isolation.level", "enable.auto.commit"),
         *("auto.offset.reset", "enable.auto.offset.store", "message.timeout.ms", "delivery.timeout.ms"),
         *("partitioner", "plugin.library.paths"),
+        # Not librdkafka's but its Python client's, which takes no text for them.
+        *("default.topic.config", "delivery.report.only.error", "on_delivery", "on_commit"),
     }
 )
+_NAME = re.compile(r"[a-z0-9._]+")
 _SECRET = frozenset({"sasl.password", "ssl.key.password", "ssl.keystore.password", "sasl.oauthbearer.client.secret"})
 
 
@@ -89,6 +92,9 @@ def _is_server(text: str) -> bool:
 def _options(query: str) -> tuple[tuple[str, str], ...]:
     found = parse_qsl(query, keep_blank_values=True)
     for name, _ in found:
+        # The client reads a name as far as its first zero byte, and would take what stands before it.
+        if not _NAME.fullmatch(name):
+            raise Refused(f"The sink has no option {name!r}.", cure="Use the names of librdkafka.")
         if name in _SECRET or re.search(r"password|secret|\.pem$|oauthbearer\.config", name):
             raise Refused(
                 f"The topic's address holds a secret ({name}).",
