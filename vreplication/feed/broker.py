@@ -119,19 +119,20 @@ class Broker:
 
     def verifies_transactions(self) -> bool:
         """False: records of a transaction that has ended may come in behind it, and hang there. Default: true."""
-        with kafka("The brokers' settings cannot be read"):
-            numbers = list(self.admin.list_topics(timeout=_SECONDS).brokers)
-            found = _result(self.admin.describe_configs([ConfigResource(ResourceType.BROKER, str(numbers[0]))]))
-        entry = found.get("transaction.partition.verification.enable")
-        return entry is None or str(entry.value).lower() != "false"
+        return all(said.lower() != "false" for said in self._settings("transaction.partition.verification.enable"))
 
     def most_bytes(self) -> int:
-        """Of a message (rather a batch) of a topic that says nothing of it."""
+        """Of a message (rather a batch) of a topic that says nothing of it: what each broker takes that may lead it."""
+        return min(map(int, filter(None, self._settings("message.max.bytes"))), default=_DEFAULT_BYTES)
+
+    def _settings(self, name: str) -> list[str]:
+        """What each broker has, for each has its own; those that do not know it are left out."""
         with kafka("The brokers' settings cannot be read"):
             numbers = list(self.admin.list_topics(timeout=_SECONDS).brokers)
-            found = _result(self.admin.describe_configs([ConfigResource(ResourceType.BROKER, str(numbers[0]))]))
-        entry = found.get("message.max.bytes")
-        return int(entry.value) if entry is not None and entry.value else _DEFAULT_BYTES
+            # One in a request: it has to go to that broker itself. All of them at once.
+            asked = [self.admin.describe_configs([ConfigResource(ResourceType.BROKER, str(at))]) for at in numbers]
+            found = [_result(each) for each in asked]
+        return [str(each[name].value or "") for each in found if name in each]
 
     def find(self, name: str) -> Topic | None:
         """None: there is no such topic."""
