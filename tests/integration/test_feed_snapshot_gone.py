@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,21 @@ def test_a_table_that_is_dropped_as_it_is_looked_at_is_gone(
         return
     with pytest.raises(Transient, match="defined anew"):
         read(database, monkeypatch, "t")
+
+
+def test_the_urls_schema_may_be_gone(database: Database) -> None:
+    """Tables of others are followed, and read."""
+    with database.server.admin() as session:
+        layout.install(session)
+    url = replace(database.url, database=f"{database.name}_gone")
+    made = snapshot.Snapshot(url, "f", feeds.catalog(database), Filled())
+    made.watch()
+    made.start()
+    try:
+        wait_until(lambda: made._error or made._chunks, "no marker is written")
+    finally:
+        made.close()
+    assert made._error is None
 
 
 def test_a_killed_query_tells_no_row_otherwise(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:

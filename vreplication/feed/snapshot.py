@@ -123,7 +123,7 @@ class Snapshot:
 
     def watch(self) -> Watch:
         """For the markers. Raises what connecting raises."""
-        with connect(self._url) as session:
+        with connect(self._url, use_database=False) as session:
             sidecar.complete(session)
             columns = introspect(session, SIDECAR, "marker").columns
         return Watch(number=MARKED, schema=SIDECAR, table="marker", columns=columns, codec=PlainValues())
@@ -185,7 +185,8 @@ class Snapshot:
 
     def _run(self) -> None:
         try:
-            with connect(self._url, read_timeout=TABLE_SECONDS) as session:
+            # The URL's schema may have been dropped since, and others be followed.
+            with connect(self._url, use_database=False, read_timeout=TABLE_SECONDS) as session:
                 # TIMESTAMPs are told in UTC, as the log has them.
                 session.execute("SET time_zone='+00:00'")
                 self._read_all(session)

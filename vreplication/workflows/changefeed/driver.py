@@ -144,7 +144,7 @@ class FeedDriver:
         _, told = feeds.find(session, self.workflow) or (None, {})
         self.figures = {name: value for name, value in told.items() if name not in _OF_A_PROCESS}
         with ExitStack() as stack:
-            others = [stack.enter_context(connect(url)) for url in self.others]
+            others = [stack.enter_context(connect(url, use_database=False)) for url in self.others]
             self.figures[roles.NAME] = roles.known([session, *others], told)
 
     def check_role(self, session: Session) -> None:

@@ -108,7 +108,8 @@ def serve(
 
 def feed_of(spec: FeedSpec, sources: Sequence[SourceUrl], password: str) -> Feed:
     """Raises Refused."""
-    with connect(sources[0]) as session:
+    # A feed that goes on in this process: the URL's schema may have been dropped, and that stands in the log.
+    with connect(sources[0], use_database=False) as session:
         row = workflows.load(session, spec.workflow or "")
         _, told = feeds.find(session, row.id) or (None, {})
     return Feed(
@@ -137,7 +138,7 @@ def feed_of(spec: FeedSpec, sources: Sequence[SourceUrl], password: str) -> Feed
 def _origin(spec: FeedSpec, source: SourceUrl) -> Origin:
     options: dict[str, Any] = {}
     if spec.protocol == "debezium":
-        with connect(source) as session:
+        with connect(source, use_database=False) as session:
             # As Debezium's, which names its topics so.
             server = parse(spec.sink).topic if spec.topic_per_table else spec.workflow
             options = {"server": server, "connector": "mariadb" if is_mariadb(session) else "mysql"}
@@ -265,7 +266,7 @@ def ended(
     if driver is None or driver.our_lease is None:
         return _unwritten(workflow, error)
     try:
-        with connect(source) as session:
+        with connect(source, use_database=False) as session:
             # To note a failure is a write, too, and none may come to a server that has become a replica.
             if not isinstance(error, Interrupted | Transient) and not driver.may_write(session):
                 return _unwritten(workflow, error)
