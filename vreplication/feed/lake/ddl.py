@@ -9,6 +9,7 @@ no name; what it may have done to rows that the log does not show is noted where
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -85,20 +86,35 @@ class Catalog:
         folder = f"{_safe(schema)}.{_safe(name)}"
         versions = () if like is None else like.versions[-1:]
         self.tables[number] = Table(folder=folder if folder not in taken else f"{folder}.{number}", versions=versions)
-        self.names.append(Name(schema=schema, name=name, table=number, since=t, rows=rows))
+        self._name((schema, name), number, t, rows)
         return number
 
-    def altered(self, statement: Statement) -> Pair | None:
-        """The table of an ALTER TABLE."""
+    def _name(self, pair: Pair, number: int, t: int, rows: Pair | None = None) -> None:
+        is_exact = self._is_folded is False
+        self.names.append(Name(schema=pair[0], name=pair[1], table=number, since=t, rows=rows, is_exact=is_exact))
+
+    def altered(self, statement: Statement) -> tuple[Pair, int] | None:
+        """The table of an ALTER TABLE, as `run` finds it: its name, and its number."""
         said = _read(statement)
-        is_alter = said is not None and (said.verb, said.what) == ("ALTER", "TABLE")
-        return said.tables[0] if said is not None and is_alter else None
+        if said is None or (said.verb, said.what) != ("ALTER", "TABLE"):
+            return None
+        with self._as(statement):
+            number = self.find(*said.tables[0])
+        return None if number is None else (said.tables[0], number)
 
     def run(self, statement: Statement) -> None:
         said = _read(statement)
         if said is not None:
-            self._is_folded = statement.is_folded
-            self._run(said, statement)
+            with self._as(statement):
+                self._run(said, statement)
+
+    @contextlib.contextmanager
+    def _as(self, statement: Statement) -> Iterator[None]:
+        """Names are told apart as by the statement's source."""
+        self._is_folded = statement.is_folded
+        try:
+            yield
+        finally:
             self._is_folded = None
 
     def _run(self, said: Definition, statement: Statement) -> None:
@@ -138,7 +154,9 @@ class Catalog:
 
     def _at(self, pair: Pair, same: Callable[[str], str], *, has_rows: bool = True) -> int | None:
         wanted = same(pair[0]), same(pair[1])
-        live = (at for at, each in self._live if (same(each.schema), same(each.name)) == wanted)
+        # Rows of `orders` are not of an `Orders` that was made beside it, though none has come there yet.
+        may = same is str or self._is_folded
+        live = (a for a, e in self._live if (same(e.schema), same(e.name)) == wanted and (may or not e.is_exact))
         return next((at for at in live if has_rows or self.names[at].rows is None), None)
 
     def _end(self, pair: Pair, t: int) -> int | None:
@@ -155,8 +173,9 @@ class Catalog:
         cut, pair = _tokens(statement), said.tables[0]
         if any(each.is_word("REPLACE") for each in cut[:4]):
             self._end(pair, statement.t)
-        # Of names that are the same to it the source would have refused the second one.
-        found = self._find(pair) if any(each.is_word("IF") for each in cut[:4]) else self._at(pair, str)
+        # Of names that are the same to it the source would have refused the second one; another source means this one.
+        is_either = self._is_folded or any(each.is_word("IF") for each in cut[:4])
+        found = self._find(pair) if is_either else self._at(pair, str)
         if found is None:
             self.begin(*pair, statement.t)
 
@@ -197,7 +216,7 @@ class Catalog:
             number = self._end(old, t)
             if number is not None:
                 self._end(new, t)
-                self.names.append(Name(schema=new[0], name=new[1], table=number, since=t))
+                self._name(new, number, t)
 
     def _alter(self, pair: Pair, statement: Statement) -> None:
         number = self.find(*pair)

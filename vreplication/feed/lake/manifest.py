@@ -93,7 +93,8 @@ class Table:
 class Name:
     """Table `table` is called so from `since`, up to and including the time before `until`.
 
-    rows: schema and name as its rows have them; None: none has come under this name.
+    rows: schema and name as its rows have them; None: none has come under this name. is_exact: its source tells names
+    that differ in case apart.
     """
 
     schema: str
@@ -102,6 +103,7 @@ class Name:
     since: int
     until: int = FOREVER
     rows: tuple[str, str] | None = None
+    is_exact: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

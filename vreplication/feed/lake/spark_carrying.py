@@ -24,12 +24,13 @@ class Carrying:
 
     def check(self, catalog: Catalog, statement: Statement) -> None:
         """Before it is run. Raises Terminal."""
-        if (pair := catalog.altered(statement)) is None or (number := catalog.find(*pair)) is None:
+        if (found := catalog.altered(statement)) is None:
             return
+        pair, number = found
         table, new = catalog.tables[number], retyped.declared(statement)
         for column in _of_key(table):
-            found = new.get(column.name.lower())
-            where = retyped.lost(column, found) if found is not None else None
+            type = new.get(column.name.lower())
+            where = retyped.lost(column, type) if type is not None else None
             if where is not None and self._has_rows(table, where, statement.t):
                 raise _lost(f"{pair[0]}.{pair[1]}", column.name, statement.sql)
 
