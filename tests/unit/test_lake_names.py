@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from vreplication.feed.lake.ddl import Catalog, Statement
-from vreplication.feed.lake.manifest import FOREVER, Manifest
+from vreplication.feed.lake.manifest import FOREVER, Manifest, Store
 
 
 def catalog() -> Catalog:
@@ -54,3 +56,10 @@ def test_an_alter_is_judged_of_the_table_that_it_is_run_on(is_folded: bool) -> N
     number = rows_of(found, "orders")
     alter = said("ALTER TABLE Orders MODIFY id VARCHAR(9)", 5, is_folded=is_folded)
     assert found.altered(alter) == ((("s", "Orders"), number) if is_folded else None)
+
+
+def test_a_connection_that_breaks_is_not_called_a_lake_that_cannot_be_written(tmp_path: Path) -> None:
+    store = Store(tmp_path / "lake")
+    store.create()
+    with pytest.raises(ConnectionRefusedError), store.alone("writer", "Another process fills"):
+        raise ConnectionRefusedError(111, "Connection refused")

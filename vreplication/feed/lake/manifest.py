@@ -264,31 +264,36 @@ class Store:
         return True
 
     def _prune(self, newest: int) -> None:
-        for number in self._numbers():
-            if number <= newest - _KEPT:
-                # The filler and a compaction may both be at it.
-                self._place(number).unlink(missing_ok=True)
+        with told(self.directory / MANIFESTS):
+            for number in self._numbers():
+                if number <= newest - _KEPT:
+                    # The filler and a compaction may both be at it.
+                    self._place(number).unlink(missing_ok=True)
 
     # Who writes.
 
     @contextlib.contextmanager
     def alone(self, what: str, words: str) -> Iterator[None]:
         """The lock lives as long as the process. words: who holds it otherwise. Raises Taken."""
-        with told(self.directory), open(self.directory / WORK / f"{what}.lock", "w") as held:
-            try:
-                # Not by whether the file is there: of a process that was killed nothing has to be cleared away.
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise Taken(f"{words} {self.directory}.", cure="Let it end, or stop it, first.") from None
+        with contextlib.ExitStack() as stack:
+            # Not the body: an error of Spark's connection is one of the system's, too, and says nothing of the lake.
+            with told(self.directory):
+                held = stack.enter_context(open(self.directory / WORK / f"{what}.lock", "w"))
+                try:
+                    # Not by whether the file is there: of a process that was killed nothing has to be cleared away.
+                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise Taken(f"{words} {self.directory}.", cure="Let it end, or stop it, first.") from None
             yield
 
     def remove_strays(self, letter: str, manifest: Manifest) -> None:
         """Files of whoever wrote with this letter and did not come to name them. Only who has the lock may."""
         named = manifest.paths()
         # By the letter: what the other one writes at this moment is in no manifest either.
-        for path in (self.directory / TABLES).glob(f"*/{letter}-*.parquet"):
-            if str(path.relative_to(self.directory)) not in named:
-                path.unlink(missing_ok=True)
+        with told(self.directory / TABLES):
+            for path in (self.directory / TABLES).glob(f"*/{letter}-*.parquet"):
+                if str(path.relative_to(self.directory)) not in named:
+                    path.unlink(missing_ok=True)
 
 
 def _read(path: Path) -> Manifest:

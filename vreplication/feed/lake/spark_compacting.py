@@ -19,7 +19,7 @@ from typing import Any
 
 from vreplication.errors import Refused
 from vreplication.feed.lake.ddl import Catalog
-from vreplication.feed.lake.manifest import WORK, File, Manifest, Retired, Store, Table
+from vreplication.feed.lake.manifest import WORK, File, Manifest, Retired, Store, Table, told
 from vreplication.feed.lake.spark_files import Files, T
 from vreplication.feed.lake.spark_reading import changes, folded, has_state, shown
 from vreplication.pausepoints import reach
@@ -87,7 +87,7 @@ def _remove_old(store: Store, keep_seconds: float) -> int:
     reach("lake.compact.before_removal")
     for path in old:
         # A filler that begins just now may have taken it for a stray.
-        with contextlib.suppress(FileNotFoundError):
+        with told(store.directory / path), contextlib.suppress(FileNotFoundError):
             (store.directory / path).unlink()
     return len(old)
 
@@ -176,7 +176,8 @@ class _Compaction:
         found = files.described(paths, version)
         # A file without a row has no times by which a manifest could list it.
         for path in set(paths) - {file.path for file in found}:
-            (self._store.directory / path).unlink()
+            with told(self._store.directory / path):
+                (self._store.directory / path).unlink()
         return found
 
     def _changed(self, newest: Manifest, made: dict[int, _Made], dead: set[int]) -> Manifest:

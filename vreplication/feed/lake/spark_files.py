@@ -197,7 +197,8 @@ class Files:
         if wider is not None:
             # No manifest names them; the next run would remove them as strays, but this one may be long.
             for path in written:
-                os.unlink(self._store.path(path))
+                with told(self._store.directory / path):
+                    os.unlink(self._store.path(path))
             return [], wider
         return self.described(written, version.number, (group.count, group.first, group.last)), None
 
