@@ -73,6 +73,15 @@ def _spark(master: str, stop: threading.Event, *, has_kafka: bool = False) -> It
         yield start
 
 
+@contextlib.contextmanager
+def _jobs(master: str, stop: threading.Event) -> Iterator[Any]:
+    """As `_spark`, of what has no stream that looks at `stop` by itself: a signal ends what Spark is at."""
+    from vreplication.spark.sql import cut
+
+    with stopping_on_signals(stop), _spark(master, stop) as start, cut(stop, start) as begin:
+        yield begin
+
+
 def _check_given(given: Mapping[str, Any], **flags: str) -> None:
     for name, flag in flags.items():
         if not given[name]:
@@ -161,7 +170,7 @@ def lake_read(
         raise Refused("--format parquet and csv need --to, and json goes without.")
     snapshot = reading.find(manifest, table, as_of)
     _warn(snapshot)
-    with stopping_on_signals(stop), _spark(spark_master, stop) as start:
+    with _jobs(spark_master, stop) as start:
         read = reading.all_changes if changes else reading.state
         _hand_out(read(start(), store, snapshot), format, to, stop)
 
@@ -223,7 +232,7 @@ def _compact(context: typer.Context, is_json: bool, **given: Any) -> None:
     spec, stop = make_compact_spec(**asked.given(CompactSpec, given)), threading.Event()
     upto = None if spec.fold_before is None else reading.microseconds(spec.fold_before)
     store = Store(Path(spec.directory))
-    with stopping_on_signals(stop), _spark(spec.spark_master, stop) as start:
+    with _jobs(spec.spark_master, stop) as start:
         done = compact(store, start, fold_before=upto, keep_seconds=spec.keep_minutes * 60)
     if is_json:
         json_line({"event": "compacted", **{name: getattr(done, name) for name in done.__slots__}})

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from vreplication.errors import Interrupted, Refused, Terminal
+from vreplication.spark.jobs import Jobs, heed_signal
 from vreplication.spark.start import end_context, spark_context
 
 JARS = "VREPLICATION_SPARK_KAFKA_JARS"
@@ -75,13 +76,9 @@ def opened(master: str, stop: threading.Event, *, has_kafka: bool = False) -> It
     jars = kafka_jars() if has_kafka else ()
     started: list[Any] = []
 
-    def check() -> None:
-        if stop.is_set():
-            raise Interrupted("Interrupted.")
-
     def start() -> Any:
         if not started:
-            started.append(sql_session(master, jars=jars, check=check))
+            started.append(sql_session(master, jars=jars, check=lambda: _check(stop)))
         return started[0]
 
     try:
@@ -89,6 +86,44 @@ def opened(master: str, stop: threading.Event, *, has_kafka: bool = False) -> It
     finally:
         for session in started:
             end_context(session.sparkContext)
+
+
+@contextlib.contextmanager
+def cut(stop: threading.Event, start: Callable[[], Any]) -> Iterator[Callable[[], Any]]:
+    """`start`, whose session's jobs are cancelled once `stop` is set; an error of theirs is an interrupt then."""
+    started: list[Any] = []
+    ended = threading.Event()
+
+    def begin() -> Any:
+        started[:] = [start()]
+        return started[0]
+
+    threading.Thread(target=_cancel, args=(stop, ended, started), daemon=True).start()
+    try:
+        yield begin
+    except BrokenPipeError:
+        # Of who reads what we print.
+        raise
+    except Exception as error:
+        jvm = Jobs(context=started[0].sparkContext, purpose="lake").jvm if started else None
+        heed_signal(error, lambda: _check(stop), jvm)
+        raise
+    finally:
+        ended.set()
+
+
+def _cancel(stop: threading.Event, ended: threading.Event, started: list[Any]) -> None:
+    while not ended.wait(_POLL_SECONDS):
+        if stop.is_set():
+            # Again and again: another job may be submitted behind it.
+            for session in started:
+                with contextlib.suppress(Exception):
+                    session.sparkContext.cancelAllJobs()
+
+
+def _check(stop: threading.Event) -> None:
+    if stop.is_set():
+        raise Interrupted("Interrupted.")
 
 
 def _start(found: list[Any], master: str, jars: tuple[str, ...]) -> None:
