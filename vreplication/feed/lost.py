@@ -1,4 +1,4 @@
-"""XA branches that MariaDB has lost in a crash, as a feed finds them (changes/lost_branches.py has when one is lost).
+"""XA branches that a server has lost in a crash, as a feed finds them (changes/lost_branches.py has when one is lost).
 
 A feed writes nothing for it: a place in the log that it has passed is marker enough.
 
@@ -21,10 +21,12 @@ from vreplication.mysql.session import Session
 
 
 class Lost:
-    """Of one source, a MariaDB, in the thread that reads its log. session: one that is open, not always the same."""
+    """Of one source, in the thread that reads its log. session: one that is open, not always the same."""
 
-    def __init__(self, session: Callable[[], Session], matcher: Matcher, dropped: Callable[[Xid], None]) -> None:
-        self._session, self._matcher, self._dropped = session, matcher, dropped
+    def __init__(
+        self, session: Callable[[], Session], matcher: Matcher, dropped: Callable[[Xid], None], *, is_mariadb: bool
+    ) -> None:
+        self._session, self._matcher, self._dropped, self._is_mariadb = session, matcher, dropped, is_mariadb
         self._looked_at = time.monotonic()
         self._ends: _Ends | None = None
         self._branches: LostBranches | None = None
@@ -43,8 +45,9 @@ class Lost:
         # The catalog may have opened another session since. A look that has begun ends with its session, and
         # begins anew.
         if self._ends is None or self._branches is None or self._ends.session is not session:
-            self._ends = _Ends(session)
-            self._branches = LostBranches(session, self._ends, self._matcher, self._dropped, is_mariadb=True)
+            self._ends = _Ends(session, self._is_mariadb)
+            of = session, self._ends, self._matcher, self._dropped
+            self._branches = LostBranches(*of, is_mariadb=self._is_mariadb)
         return self._branches
 
 
@@ -57,12 +60,12 @@ def _end(item: Group | Heartbeat | Stopped) -> Position | None:
 class _Ends:
     """Ends of the log, as markers. There is one at a time."""
 
-    def __init__(self, session: Session) -> None:
-        self.session = session
+    def __init__(self, session: Session, is_mariadb: bool) -> None:
+        self.session, self._is_mariadb = session, is_mariadb
         self._asked: Position | None = None
 
     def write(self) -> str:
-        self._asked = current(self.session, True)
+        self._asked = current(self.session, self._is_mariadb)
         return str(self._asked)
 
     def passed(self, at: Position | None) -> str:

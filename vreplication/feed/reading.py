@@ -142,10 +142,9 @@ class Reading:
         self._tailer = self.source.open_log(start)
         watches = (self._snapshot.watch(),) if self._snapshot else ()
         self._tailer.join(Following(name=self._name, watches=watches, catalog=self.source.tables))
-        # Branches that MySQL has lost are held, and the log is needed from there on (docs/limits.md).
-        if self._tailer.is_mariadb:
-            # The catalog's connection is this thread's.
-            self._lost = Lost(lambda: self.source.tables.session, self._matcher, self._dropped)
+        # The catalog's connection is this thread's.
+        session, is_mariadb = (lambda: self.source.tables.session), self._tailer.is_mariadb
+        self._lost = Lost(session, self._matcher, self._dropped, is_mariadb=is_mariadb)
 
     def pieces(self) -> Iterator[Piece | None]:
         """None: between two items of the log. Raises what ends it."""
