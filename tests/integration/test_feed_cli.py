@@ -277,6 +277,13 @@ def test_bad_input_is_one_sentence(words: tuple[str, ...], said: str) -> None:
     assert (code, said in err, "geheim" in err) == (2, True, False), err
 
 
+@pytest.mark.parametrize("name", ["sasl.oauthbearer.client.secret", "ssl.key.pem"])
+def test_a_secret_in_a_topics_address_is_not_shown_as_it_is_refused(name: str) -> None:
+    asked = ("consume", "--from", f"kafka://x:1/t?{name}=geheim", "--target", "mysql+pymysql://u@127.0.0.1:1/d")
+    code, out, err = call(*asked)
+    assert (code, "holds a secret" in err, "geheim" in out + err) == (2, True, False), out + err
+
+
 @pytest.mark.in_turn("mysql")
 def test_a_feed_whose_process_is_gone_says_so(source: Database) -> None:
     with connect(source.url) as session:
@@ -303,6 +310,18 @@ def test_a_source_that_does_not_describe_its_rows_is_refused(source: Database, k
     assert code == 2
     assert "binlog_row_metadata is MINIMAL" in err
     assert "has no unique key without NULLs" in err
+
+
+def test_a_column_that_no_table_has_is_refused(source: Database, kafka: Cluster) -> None:
+    """Of a slip of the pen in --exclude the plan warns."""
+    source.admin.execute_raw("CREATE TABLE users (id INT PRIMARY KEY, Name INT, secret INT)")
+    sink = ("--sink", f"kafka://{kafka.bootstrap}/x{secrets.token_hex(3)}")
+    code, _, err = call("changefeed", *sink, "--columns", f"{source.name}.users:id,nam", "--yes", source=source)
+    assert (code, f"{source.name}.users has no column nam. Write Name" in err) == (2, True), err
+    asked = ("--columns", f"{source.name}.users:id,name", "--exclude", f"{source.name}.user")
+    code, out, _ = call("plan", "changefeed", *sink, *asked, source=source)
+    words = f"matches --exclude {source.name}.user (near it is {source.name}.users)"
+    assert (code, words in " ".join(out.split())) == (0, True), out
 
 
 def _is_in_journal(source: Database, feed: str, text: str) -> bool:

@@ -344,7 +344,8 @@ def consume(
     from vreplication.feed import consume as consuming
     from vreplication.feed.address import parse
 
-    password = sink_password(sink_file)
+    # First of all, for a secret that stands in it is in nothing that is shown.
+    address = parse(topic, sink_password(sink_file))
     # Before the target: what reads that takes the source's password out of the environment, too.
     sources = options.several(source, source_file) if source or source_file else ()
     url = options.servers(None, None, target, target_file, is_target=True).target
@@ -353,9 +354,9 @@ def consume(
     logs.start(consumer_group)
     stop = threading.Event()
     with stopping_on_signals(stop), logs.quiet_libraries(), Telling(is_json=is_json) as telling:
-        telling.note(f"Applying {topic} to {url}, {mode} by {mode}; Ctrl-C stops it, and the same command goes on.")
+        telling.note(f"Applying {address} to {url}, {mode} by {mode}; Ctrl-C stops it, and the same command goes on.")
         consuming.consume(
-            parse(topic, password),
+            address,
             url,
             mode,
             group=consumer_group,
