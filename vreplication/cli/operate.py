@@ -19,7 +19,7 @@ from vreplication.cli import asked, invocation, logs, options, outcome, show
 from vreplication.cli.attend import attend, stopping_on_signals
 from vreplication.cli.say import PROGRAM, json_line, say
 from vreplication.cli.watcher import watch
-from vreplication.errors import Refused
+from vreplication.errors import Refused, Terminal
 from vreplication.masking import mask
 from vreplication.mysql.url import SourceUrl
 from vreplication.planning.request import HELD_BY, Request
@@ -149,7 +149,7 @@ def cancel(
     if source_lost:
         raise typer.Exit(_without_source("cancel", found, workflow, is_json))
     if group := found.group:
-        _on_each(url, group, "cancelled", lambda each: operate.cancel(url, each, by()), is_json, cancel_requested=1)
+        _on_each(url, group, "cancelled", lambda each: _cancel_one(url, each), is_json, cancel_requested=1)
         return
     if found.is_feed:
         raise typer.Exit(_cancel_feed(found, workflow, is_json, is_forced=force))
@@ -157,6 +157,17 @@ def cancel(
     code = outcome.finish(result, is_json=is_json, is_move=found.is_move)
     # The run that was cancelled ends with 3; the act of cancelling it has succeeded.
     raise typer.Exit(0 if result.event == "cancelled" else code)
+
+
+def _cancel_one(url: SourceUrl, workflow: str) -> None:
+    """Of several tables. Raises Terminal where something of it stays: the others are cancelled all the same."""
+    from vreplication.workflows import operate
+
+    result = operate.cancel(url, workflow, by())
+    if result.event != "cancelled":
+        left = ", ".join(each.what for each in result.leftovers)
+        cure = f"Left behind: {left}; `{PROGRAM} cancel {workflow}` removes it." if left else ""
+        raise Terminal(f"Workflow {workflow} is not cancelled: {result.reason}", cure=cure)
 
 
 def _cancel_feed(found: Found, workflow: str, is_json: bool, *, is_forced: bool) -> int:

@@ -1,0 +1,78 @@
+"""Acts on several tables that one command changes, by the id of them all: what is said of them is so of each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.databases import Database
+from tests.support.rows import workflow_row
+from vreplication import masking
+from vreplication.cli import main, options
+from vreplication.cutover import sentry
+from vreplication.mysql.session import Session, connect
+from vreplication.phases import Phase
+from vreplication.state import groups, layout, workflows
+from vreplication.state.workflows import CREATING
+
+pytestmark = pytest.mark.either
+
+Call = Callable[..., tuple[int, dict[str, Any], str]]
+ID = "both"
+FIRST, SECOND = groups.members(ID, 2)
+
+
+@pytest.fixture
+def session(database: Database) -> Iterator[Session]:
+    """Of a server with two tables that one command changes, and with which no process is at work."""
+    with connect(database.url) as opened:
+        layout.install(opened)
+        specs = tuple({"table": name, "alter": "ENGINE=InnoDB"} for name in ("a", "b"))
+        groups.create(opened, groups.Group(id=ID, specs=specs, at_once=2))
+        for each, spec in zip((FIRST, SECOND), specs, strict=True):
+            shadow = f"{spec['table']}__vr_new"
+            for table in (spec["table"], shadow):
+                database.admin.execute_raw(f"CREATE TABLE {database.name}.{table} (id INT PRIMARY KEY)")
+            about = {"source_schema": database.name, "source_table": spec["table"], "shadow_table": shadow}
+            workflows.create(opened, workflow_row(each, spec=spec, **about))
+            workflows.set_fields(opened, each, shadow_identity=CREATING)
+        yield opened
+
+
+@pytest.fixture
+def call(database: Database, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any) -> Iterator[Call]:
+    """`vreplication …` in this process: exit code, the last JSON line, standard error."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+    def run(*words: str) -> tuple[int, dict[str, Any], str]:
+        monkeypatch.setenv(options.SOURCE, str(database.url))
+        monkeypatch.setenv(options.PASSWORD, database.url.password)
+        code = main.run([*words, "--json"])
+        said = capsys.readouterr()
+        return code, json.loads(said.out.splitlines()[-1]), said.err
+
+    yield run
+    masking.forget()
+
+
+def phases(session: Session) -> list[Phase]:
+    return [workflows.load(session, each).phase for each in (FIRST, SECOND)]
+
+
+def test_a_cancel_that_leaves_one_behind_does_not_say_that_all_are_cancelled(
+    call: Call, session: Session, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sentry, "DROP_WAIT_SECONDS", 1)
+    with connect(database.app_url) as reader, reader.transaction():
+        reader.rows("SELECT * FROM a__vr_new")
+        code, last, words = call("cancel", ID, "--yes")
+    assert (code, last["event"]) == (1, "failed"), last
+    assert f"Workflow {FIRST} is not cancelled: " in words
+    assert f"shadow table {database.name}.a__vr_new" in words
+    assert phases(session) == [Phase.WAITING, Phase.CANCELLED], "the other one is cancelled all the same"
+    assert call("cancel", ID, "--yes")[:2] == (0, {"event": "cancelled", "workflow": ID, "tables": [FIRST]})
+    assert phases(session) == [Phase.CANCELLED] * 2
