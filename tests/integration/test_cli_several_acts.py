@@ -76,3 +76,13 @@ def test_a_cancel_that_leaves_one_behind_does_not_say_that_all_are_cancelled(
     assert phases(session) == [Phase.WAITING, Phase.CANCELLED], "the other one is cancelled all the same"
     assert call("cancel", ID, "--yes")[:2] == (0, {"event": "cancelled", "workflow": ID, "tables": [FIRST]})
     assert phases(session) == [Phase.CANCELLED] * 2
+
+
+def test_who_blocks_is_told_of_those_that_have_a_cut_over_to_come(call: Call, session: Session) -> None:
+    workflows.set_fields(session, FIRST, phase=Phase.COMPLETE)
+    code, last, words = call("blockers", ID)
+    assert (code, last.get("workflow"), words) == (0, SECOND, "")
+    workflows.set_fields(session, SECOND, phase=Phase.CANCELLED)
+    code, last, words = call("blockers", ID)
+    assert code == 2
+    assert f"No table of workflow {ID} waits for a cut-over." in words

@@ -17,6 +17,8 @@ from vreplication.errors import Refused
 from vreplication.masking import mask
 from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
+from vreplication.state import workflows
+from vreplication.state.groups import Group
 from vreplication.workflows import blocking, lookup
 from vreplication.workflows.blocking import Blocking
 
@@ -43,8 +45,20 @@ def blockers(
         raise Refused(
             f"Workflow {workflow} is no online DDL.", cure=f"`vreplication status {workflow}` says all of it."
         )
-    for each in found.group.members if found.group else (workflow,):
+    for each in _at_work(found.home, found.group) if found.group else (workflow,):
         _show(found.home, each, is_json=is_json)
+
+
+def _at_work(url: SourceUrl, group: Group) -> list[str]:
+    """Of several tables those that have begun and not switched: each has a cut-over of its own. Raises Refused."""
+    with connect(url) as session:
+        rows = [row for each in group.members if (row := workflows.find(session, each))]
+    if found := [row.id for row in rows if not (row.has_ended or row.is_cut)]:
+        return found
+    raise Refused(
+        f"No table of workflow {group.id} waits for a cut-over.",
+        cure=f"`vreplication status {group.id}` says how each is.",
+    )
 
 
 def _show(url: SourceUrl, workflow: str, *, is_json: bool) -> None:
