@@ -7,6 +7,8 @@ import itertools
 import json
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
@@ -18,6 +20,7 @@ from rich.console import Console
 from vreplication import masking
 from vreplication.cli import bars, figures, logs, outcome, say, show, status
 from vreplication.engine.result import Leftover, Result
+from vreplication.errors import Transient
 from vreplication.mysql.url import parse
 from vreplication.phases import Phase
 from vreplication.progress import numbers
@@ -328,6 +331,27 @@ def test_status_of_tables_that_have_moved_says_who_serves_and_what_comes_next() 
     assert "reverse, by eve@h" in text
     assert "vreplication reverse orders-1 goes back, vreplication complete orders-1 ends the way back" in text
     assert figures.eta(seen.snapshot) == ""
+
+
+def test_what_is_watched_grows_old_while_its_server_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the clock, in whatever steps: an ETA that came to 0 would else be said until the server is back."""
+    clock, shown = itertools.count(step=2), list[status.Overview]()
+    answers = iter([status.Overview(each=(status.Seen(snapshot=replace(COPYING, updated_seconds_ago=0.2)),))])
+
+    def look() -> status.Overview:
+        if len(shown) == 5:
+            raise KeyboardInterrupt
+        for answer in answers:
+            return answer
+        raise Transient("It is away.")
+
+    monkeypatch.setattr(status, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda _: None))
+    with pytest.raises(KeyboardInterrupt):
+        status._repeat(look, shown.append, status._Until(is_watched=True, is_named=True))
+    seen = [each.snapshot for (each,) in (found.each for found in shown)]
+    assert [each.eta_seconds for each in seen] == [90.0, 88.0, 86.0, None, None]
+    assert [each.lag_seconds for each in seen] == [0.4, 0.4, 0.4, None, None]
+    assert figures.notes(seen[-1]) == ["no sign of life for 8.2 s"]
 
 
 def test_an_online_ddl_has_no_way_back() -> None:

@@ -206,15 +206,17 @@ def _watch_live(look: Look, until: _Until, *, is_one: bool) -> None:
 
 def _repeat(look: Look, show: Callable[[Overview], None], until: _Until) -> None:
     """Once; or each second until what was named has ended. A connection lost meanwhile is made again."""
-    found = look()
+    found, at = look(), time.monotonic()
     show(found)
     while until.goes_on(found):
         time.sleep(WATCH_SECONDS)
         try:
-            found = look()
+            found, at = look(), time.monotonic()
         except Transient:
-            found = found.aged(WATCH_SECONDS)
-        show(found)
+            # From what was read last, by the clock: a second at a time nothing of it would ever be too old.
+            show(found.aged(time.monotonic() - at))
+        else:
+            show(found)
 
 
 def _page(found: Overview, view: View, *, is_one: bool) -> RenderableType:
