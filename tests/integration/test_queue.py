@@ -123,6 +123,11 @@ def test_a_waiting_one_is_moved_and_started_at_its_new_place(command: Any, sessi
     assert command("queue", "--earlier", "w2")[0] == 2
     told = [(e["event"], e["details"]) for e in journal.read(session, "w2")]
     assert ("moved in the queue", "first: place 1 of 3") in told
+    # What somebody has begun by hand is no place of the queue any more.
+    begin(session, "w3")
+    submit(session, "w4")
+    assert command("queue", "--earlier", "w4")[0] == 0
+    assert [name for name in listed(session) if name in ("w1", "w4")] == ["w4", "w1"]
 
 
 def test_a_queue_of_an_earlier_release_is_read_and_moved_in(session: Session) -> None:

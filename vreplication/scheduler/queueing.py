@@ -164,7 +164,9 @@ def move(session: Session, workflow: str, by: str, where: str) -> None:
         if entry is None:
             raise _unknown(workflow)
         _check_waits(entry, scene)
-        _move(session, [e for e in scene.entries if e.state == queue.QUEUED], workflow, by, where)
+        # One that was started by hand is queued for ever: it would be a place that is not seen.
+        waiting = [e for e in scene.entries if due.standing(e, scene).state in (due.WAITING, due.DUE)]
+        _move(session, waiting, workflow, by, where)
 
 
 def _move(session: Session, waiting: list[Entry], workflow: str, by: str, where: str) -> None:
