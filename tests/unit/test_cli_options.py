@@ -93,3 +93,32 @@ def test_a_word_becomes_a_value(
     call(seen, shlex.split(f"{command} {words.replace('FILE', str(file))}"))
     (made,) = seen
     assert attrgetter(field)(made) == value
+
+
+TWO = "mysql://u@a:1/d mysql://u@b:1/e"
+
+
+def test_a_feed_that_was_begun_with_several_sources_of_the_environment_is_taken_on_with_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "secret"
+    file.write_text(PASSWORD)
+    file.chmod(0o600)
+    monkeypatch.setenv(options.SOURCE, TWO)
+    servers, further = options.with_further(None, [file], None, None)
+    assert [(each and each.host, each and each.password) for each in (servers.source, *further)] == [
+        ("a", PASSWORD),
+        ("b", PASSWORD),
+    ]
+    monkeypatch.setenv(options.SOURCE, TWO)
+    servers, further = options.with_further(["mysql://u@c:1/d"], None, None, None)
+    assert (servers.source and servers.source.host, further) == ("c", ())
+    masking.forget()
+
+
+def test_several_servers_are_not_taken_for_a_database_of_the_first(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(options.SOURCE, TWO)
+    assert main.run(["status"]) == 2
+    assert f"{options.SOURCE} names several servers. Give the one that is meant" in capsys.readouterr().err

@@ -123,6 +123,8 @@ class _Role:
         found = text or (content if "://" in content else "") or from_env
         if not found:
             return None
+        if _is_several(found):
+            raise Refused(f"{self.url} names several servers.", cure=f"Give the one that is meant: --{self.name} URL.")
         url = self._parsed(found)
         # Before anything may be said of it, the warning below too.
         masking.remember(*url.secrets)
@@ -150,6 +152,11 @@ class _Role:
         except Refused as failure:
             message = failure.message.replace("The source", f"The {self.name}", 1)
             raise Refused(message, cure=failure.cure) from None
+
+
+def _is_several(text: str) -> bool:
+    """URLs with white space between them, which may be in one as well: in its password."""
+    return sum("://" in word for word in text.split()) > 1
 
 
 def read_line(name: str, path: Path) -> str:
@@ -234,9 +241,11 @@ def with_further(
 ) -> tuple[Servers, tuple[SourceUrl, ...]]:
     """As `servers`, and the sources behind the first. Raises Refused."""
     first, file = next(iter(sources or ()), None), next(iter(files or ()), None)
-    is_one = len(sources or ()) < 2 and len(files or ()) < 2
+    is_of_file = file is not None and "://" in read_line("source", file)
     # An option and a file with a URL are two servers; a file with a password alone is that of the option's.
-    if is_one and not (first and file and "://" in read_line("source", file)):
+    is_one = len(sources or ()) < 2 and len(files or ()) < 2 and not (first and is_of_file)
+    # What a feed was begun with has to take it on: its sources may be named in the environment alone.
+    if is_one and (first or is_of_file or not _is_several(os.environ.get(SOURCE, ""))):
         return servers(first, file, target, target_file, lag_replicas_file=lag_replicas_file), ()
     found = several(sources, files)
     # The first is where a feed of several sources has its lease and its figures.
