@@ -93,19 +93,19 @@ def test_the_tab_of_a_run_finds_its_workflow(
         store.query(DagRun).filter_by(run_id=run_id).delete()
 
 
-def test_a_later_run_that_goes_on_with_a_workflow_is_found(airflow: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page linked to the first one until Airflow was started again."""
+def test_a_run_that_takes_a_workflow_on_is_found(airflow: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connections are those that a cancel asks; of the run before they may have been wrong."""
     from vreplication.airflow import plugin
 
-    known, now = [Run("online_ddl", "first")], [0.0]
-    monkeypatch.setattr(plugin, "_newest_run", lambda *place: known[-1])
-    monkeypatch.setattr(plugin, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    place, clock = ("main", "w1"), [100.0]
+    runs = [None, Run("move_tables", "refused"), Run("move_tables", "again")]
+    found = iter(runs)
+    monkeypatch.setattr(plugin, "_newest_run", lambda *asked: next(found) if asked == place else None)
+    monkeypatch.setattr(plugin.time, "monotonic", lambda: clock[0])
     home = plugin.AirflowHome()
-    assert home.run_of_workflow("main", "w") == known[0]
-    known.append(Run("online_ddl", "second"))
-    assert home.run_of_workflow("main", "w") == known[0]
-    now[0] += 60
-    assert home.run_of_workflow("main", "w") == known[1]
+    for run in runs:
+        assert [home.run_of_workflow(*place) for _ in range(3)] == [run] * 3, "it is not asked for at each look"
+        clock[0] += 30
 
 
 def test_groups_of_tasks_in_a_dag_of_others_are_found(airflow: Any) -> None:

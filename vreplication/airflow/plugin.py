@@ -31,7 +31,8 @@ PREFIX = "/vreplication"
 # What a run was asked for is JSON, which no index of Airflow's finds: so many of the newest are looked through.
 _RUNS = 200
 _REFUSED = 20
-_KNOWN_SECONDS = 20.0
+_RUN_SECONDS = 20.0
+"""So long it is not asked anew which run works on a workflow."""
 _PLAN = "PlanOperator"
 _ENVIRONMENT = "AIRFLOW_CONN_"
 _TYPES = ("mysql", "mariadb")
@@ -63,7 +64,7 @@ class AirflowHome:
     """Sources and runs, as Airflow's metadata database and its environment tell them."""
 
     def __init__(self) -> None:
-        self._runs: dict[tuple[str, str], tuple[Run | None, float]] = {}
+        self._runs: dict[tuple[str, str], tuple[float, Run | None]] = {}
         self._heartbeats = Heartbeats()
 
     def sources(self) -> list[Source]:
@@ -96,15 +97,14 @@ class AirflowHome:
         return told or ([] if _has_groups(run) else None)
 
     def run_of_workflow(self, conn_id: str, workflow: str) -> Run | None:
-        """The newest. For a while the answer counts, for the page asks every two seconds; then a later run may have
-        gone on with the workflow, or the one that was known be deleted.
-        """
-        place = (conn_id, workflow)
-        known, until = self._runs.get(place, (None, 0.0))
-        if time.monotonic() < until:
-            return known
-        found = _newest_run(conn_id, workflow)
-        self._runs[place] = found, time.monotonic() + _KNOWN_SECONDS
+        """The newest, as of a moment ago: the page asks every two seconds, and another run may take a workflow on."""
+        place, now = (conn_id, workflow), time.monotonic()
+        until, found = self._runs.get(place, (0.0, None))
+        if now >= until:
+            found = _newest_run(conn_id, workflow)
+            fresh = {each: known for each, known in self._runs.items() if now < known[0]}
+            # Another dictionary, for many threads ask: none is changed that somebody may be reading.
+            self._runs = {**fresh, place: (now + _RUN_SECONDS, found)}
         return found
 
     def source_of_run(self, run: Run) -> Source | None:
