@@ -15,6 +15,7 @@ import pytest
 from page_setup import ALTER, SCRIPT, Home, airflow, clients, home, patient, session, workflow
 
 from sandbox.databases import Database
+from vreplication.state.workflows import WorkflowRow
 from vreplication.ui import Run, detail
 
 __all__ = ["airflow", "clients", "home", "patient", "session", "workflow"]
@@ -195,6 +196,43 @@ def test_runs_that_airflow_has_not_begun_or_refused_are_told(airflow: Any, clien
     text = clients["viewer"].get("/").text
     assert "There is &lt;no&gt; key." in text
     assert SCRIPT not in text
+
+
+@pytest.mark.either
+def test_a_run_that_waits_for_a_place_of_its_dag_says_so(
+    airflow: Any, clients: dict[str, Any], home: Home, workflow: WorkflowRow
+) -> None:
+    """Runs that have begun their workflow take a place as well, also on other servers."""
+    from airflow.models.dag import DagModel
+    from airflow.models.dagbundle import DagBundleModel
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.session import create_session
+    from airflow.utils.types import DagRunType
+
+    from vreplication.airflow.plugin import AirflowHome
+
+    stem = f"full-{time.time_ns()}"
+    confs = {"a": ("running", workflow.id, "main"), "b": ("running", "x", "other"), "c": ("queued", "y", "main")}
+    with create_session() as store:
+        store.add(DagBundleModel(name=stem))
+        store.flush()
+        store.add(DagModel(dag_id="online_ddl", bundle_name=stem, max_active_runs=2))
+        for name, (state, id, conn_id) in confs.items():
+            conf = {"source_conn_id": conn_id, "workflow": id, "table": "t", "alter": ALTER}
+            about = {"dag_id": "online_ddl", "run_type": DagRunType.MANUAL, "run_after": datetime.now(UTC)}
+            store.add(DagRun(run_id=f"{stem}-{name}", conf=conf, state=state, **about))
+    try:
+        home.asked = [run for run in AirflowHome().asked_runs() if run.run.run_id.startswith(stem)]
+    finally:
+        with create_session() as store:
+            store.query(DagRun).filter(DagRun.run_id.startswith(stem)).delete(synchronize_session=False)
+            store.query(DagModel).filter_by(dag_id="online_ddl").delete()
+            store.query(DagBundleModel).filter_by(name=stem).delete()
+    for path in ("/api/workflows", "/api/workflows?conn_id=main"):
+        pending = clients["viewer"].get(path).json()["pending"]
+        assert {row["workflow"]: row["why"] for row in pending}["y"] == (
+            "Airflow runs 2 of online_ddl already, and 2 at most"
+        )
 
 
 def test_a_note_on_a_run_says_how_it_ended(airflow: Any) -> None:

@@ -11,6 +11,7 @@ import json
 import os
 import threading
 import time
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -185,7 +186,12 @@ def _live_runs() -> list[AskedRun]:
         found = found.outerjoin(DagModel, DagModel.dag_id == DagRun.dag_id)
         found = found.filter(DagRun.dag_id.in_(DAGS), DagRun.state.in_(("queued", "running")))
         rows = found.order_by(DagRun.run_after, DagRun.id).limit(_RUNS).all()
-        return [_asked(row, is_paused=bool(is_paused), limit=limit) for row, is_paused, limit in rows]
+        # Of all, also of those that have begun their workflow: each takes one of the DAG's places.
+        busy = Counter(str(row.dag_id) for row, *_ in rows if row.state == "running")
+        return [
+            _asked(row, is_paused=bool(is_paused), limit=limit, busy=busy[str(row.dag_id)])
+            for row, is_paused, limit in rows
+        ]
 
 
 def _refused_runs() -> list[AskedRun]:

@@ -6,7 +6,6 @@ started is shown once, as Airflow tells it.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -29,7 +28,8 @@ Data = dict[str, Any]
 class AskedRun:
     """A run of one of our DAGs. state: Airflow's. place: connection and workflow. by: who triggered it, where known.
 
-    not_before: Airflow starts it then. limit: so many runs of its DAG at a time. refused: the sentence, of `task`.
+    not_before: Airflow starts it then. limit: so many runs of its DAG at a time, of which `busy` run now, whatever
+    they are for. refused: the sentence, of `task`.
     """
 
     run: Run
@@ -41,6 +41,7 @@ class AskedRun:
     not_before: datetime | None = None
     is_paused: bool = False
     limit: int | None = None
+    busy: int = 0
     refused: str = ""
     task: str = "plan"
 
@@ -101,13 +102,12 @@ def _why_queued(standing: Standing) -> str:
 
 def _of_airflow(runs: Sequence[AskedRun], answered: set[str]) -> list[Data]:
     """One that runs has no workflow yet, as far as its source has told; one that has failed was refused."""
-    busy = Counter(run.run.dag_id for run in runs if run.state == RUNNING)
     # Of a source that does not answer nothing says whether a run that is under way has begun its workflow long ago.
     shown = (run for run in runs if run.state != RUNNING or run.place[0] in answered)
-    return list(masked([_run(run, busy[run.run.dag_id]) for run in shown]))
+    return list(masked(list(map(_run, shown))))
 
 
-def _run(asked: AskedRun, busy: int) -> Data:
+def _run(asked: AskedRun) -> Data:
     # Here, for `detail` needs `view`, and that this module.
     from vreplication.ui.detail import run_path, task_path
 
@@ -119,7 +119,7 @@ def _run(asked: AskedRun, busy: int) -> Data:
         "state": "refused" if is_refused else QUEUED,
         "tone": "failed" if is_refused else "held" if asked.is_paused else "ended",
         "phase": {FAILED: "refused", RUNNING: "starting"}.get(asked.state, "queued"),
-        "why": asked.refused if is_refused else _why(asked, busy),
+        "why": asked.refused if is_refused else _why(asked),
         "not_before": _iso(asked.not_before),
         "by": asked.by,
         "at": _iso(asked.at),
@@ -127,7 +127,7 @@ def _run(asked: AskedRun, busy: int) -> Data:
     }
 
 
-def _why(asked: AskedRun, busy: int) -> str:
+def _why(asked: AskedRun) -> str:
     dag = asked.run.dag_id
     if asked.state == RUNNING:
         return "its checks are not done yet"
@@ -135,8 +135,8 @@ def _why(asked: AskedRun, busy: int) -> str:
         return f"the DAG {dag} is paused: unpause it in Airflow"
     if asked.not_before is not None and asked.not_before > datetime.now(UTC):
         return "its time has not come"
-    if asked.limit is not None and busy >= asked.limit:
-        return f"Airflow runs {busy} of {dag} already, and {asked.limit} at most"
+    if asked.limit is not None and asked.busy >= asked.limit:
+        return f"Airflow runs {asked.busy} of {dag} already, and {asked.limit} at most"
     return "Airflow's scheduler has not come to it yet"
 
 
