@@ -129,3 +129,17 @@ def test_five_hundred_workflows(clients: dict[str, Any], session: Session, datab
 def connections(session: Session) -> int:
     """How many there have been on the server."""
     return int(session.rows("SHOW GLOBAL STATUS LIKE 'Connections'")[0][1])
+
+
+@pytest.mark.either
+def test_two_connections_to_one_server_are_one_server_to_prometheus(
+    clients: dict[str, Any], database: Database, home: Home, workflow: WorkflowRow
+) -> None:
+    """A series comes once, and the server is up, also where one of them cannot log in."""
+    wrong = database.url.with_password("another one")
+    home.known = [Source(conn_id="a", url=wrong), *home.known, Source(conn_id="other-schema", url=database.url)]
+    lines = [line for line in clients["viewer"].get("/metrics").text.splitlines() if not line.startswith("#")]
+    series = [line.rpartition(" ")[0] for line in lines]
+    assert len(series) == len(set(series))
+    assert f'vreplication_up{{server="{database.url.host}:{database.url.port}"}} 1.0' in lines
+    assert any(line.startswith("vreplication_workflow_info{") for line in lines)

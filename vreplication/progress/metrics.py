@@ -7,7 +7,7 @@ down; what has ended is told for OVER_SECONDS and then no more, so that series d
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -103,12 +103,13 @@ class _Families:
     """What is known, as a collector of the client library."""
 
     def __init__(self, samples: Iterable[Sample]) -> None:
-        self._found: dict[str, list[Sample]] = {name: [] for name in _METRICS}
+        self._found: dict[str, dict[Hashable, Sample]] = {name: {} for name in _METRICS}
         for sample in samples:
-            self._found[sample.name].append(sample)
+            # Two connections may lead to one server, and a series may have one sample only: the first.
+            self._found[sample.name].setdefault(frozenset(sample.labels.items()), sample)
 
     def collect(self) -> Iterator[Metric]:
-        return (_family(name, some) for name, some in self._found.items() if some)
+        return (_family(name, list(some.values())) for name, some in self._found.items() if some)
 
 
 def _family(name: str, samples: Sequence[Sample]) -> Metric:

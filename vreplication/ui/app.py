@@ -380,6 +380,8 @@ class Page:
         question = functools.partial(_metrics, kinds=who.reader)
         # The rights are part of the question: an answer serves all who ask the same.
         answers = self._asker.ask(self._sources(conn_id), ("metrics", who.reader), question)
+        # First those that have answered: a server is up, also where another connection to it cannot log in.
+        answers.sort(key=lambda answer: answer.problem is not None)
         samples = [s for a in answers for s in (metrics.down(_server(a)) if a.problem is not None else a.value)]
         if LAKES in who.reader and not conn_id:
             samples += lakes.samples(lakes.newest(self._home.lakes()), time.time())
