@@ -6,11 +6,12 @@ import socket
 import threading
 import urllib.request
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
 from tests.support.flow import wait_until
-from vreplication.cli import metrics
+from vreplication.cli import hooks, metrics
 from vreplication.cli.main import run
 from vreplication.mysql.ends import Route
 from vreplication.mysql.url import SourceUrl, parse
@@ -66,3 +67,21 @@ def test_a_bad_address_is_refused_before_anything_begins(
     monkeypatch.setenv(metrics.LISTEN, where)
     assert run(["status", "--source", "mysql://u@127.0.0.1:1/d"]) == 2
     assert f"{metrics.LISTEN} '{where}' is no HOST:PORT." in capsys.readouterr().err
+
+
+def test_two_servers_of_one_machine_are_told_apart_by_their_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Host and port are the same then: the second would be left out, of figures and of events."""
+    urls = [parse(f"mysql://u@localhost/{name}?unix_socket=/none/{name}") for name in ("a", "b", "a")]
+    assert [line for line in metrics.text(urls).splitlines() if line.startswith("vreplication_up{")] == [
+        'vreplication_up{server="/none/a"} 0.0',
+        'vreplication_up{server="/none/b"} 0.0',
+    ]
+    followed = list[str]()
+    monkeypatch.setattr(
+        hooks, "Deliverer", lambda hook, url: followed.append(str(url)) or SimpleNamespace(start=int, end=int)
+    )
+    monkeypatch.setattr(hooks, "_hook", object())
+    for url in urls:
+        hooks.follow(url)
+    hooks.end()
+    assert followed == ["mysql://u@/none/a/a", "mysql://u@/none/b/b"]

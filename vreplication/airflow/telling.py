@@ -72,7 +72,7 @@ def _is_otel() -> bool:
 
 def send_figures(url: SourceUrl, workflow: str) -> None:
     with connect(url, use_database=False) as session:
-        found = metrics.of_server(session, f"{url.host}:{url.port}")
+        found = metrics.of_server(session, url.place)
     for sample in found:
         if sample.labels.get("workflow") == workflow:
             stats.gauge(f"vreplication.{sample.name}", sample.value, tags=dict(sample.labels))

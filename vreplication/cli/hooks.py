@@ -20,7 +20,7 @@ _ASKING = frozenset({
 })  # fmt: skip
 """Or what has no journal."""
 _hook: Hook | None = None
-_started: dict[tuple[str, int], Deliverer] = {}
+_started: dict[str, Deliverer] = {}
 
 
 def configure(command: str | None, url: str | None, secret_file: Path | None) -> None:
@@ -44,10 +44,9 @@ def configure(command: str | None, url: str | None, secret_file: Path | None) ->
 def follow(url: SourceUrl) -> None:
     """Deliver what comes into the journal of this server."""
     # A journal is the server's, whichever schema the URL names.
-    place = (url.host, url.port)
-    if _hook is not None and place not in _started:
-        _started[place] = Deliverer(_hook, url)
-        _started[place].start()
+    if _hook is not None and url.place not in _started:
+        _started[url.place] = Deliverer(_hook, url)
+        _started[url.place].start()
 
 
 def end() -> None:

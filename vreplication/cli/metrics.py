@@ -74,7 +74,7 @@ def metrics(
 def text(servers: Sequence[SourceUrl], lakes: Sequence[Path] = (), *, with_process: bool = False) -> str:
     """Of all of them; of a server that is two of them once, for a series must not come twice."""
     # Source and target of a move may be two schemas of one server.
-    each_once = {(url.host, url.port): url for url in servers}.values()
+    each_once = {url.place: url for url in servers}.values()
     samples = [*(s for url in each_once for s in _of(url)), *(s for each in lakes for s in _of_lake(each))]
     return figures.exposition(samples, with_process=with_process)
 
@@ -95,7 +95,7 @@ def _of_lake(directory: Path) -> list[figures.Sample]:
 
 
 def _of(url: SourceUrl) -> list[figures.Sample]:
-    name = f"{url.host}:{url.port}"
+    name = url.place
     try:
         with connect(url, use_database=False, read_timeout=_READ_SECONDS) as session:
             return figures.of_server(session, name)

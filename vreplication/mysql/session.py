@@ -351,7 +351,7 @@ def connect(
     """
     patience = settings.ANSWER_SECONDS if read_timeout is None else read_timeout
     lock_wait = settings.LOCK_WAIT_SECONDS if lock_wait_seconds is None else lock_wait_seconds
-    with translated("connect", where=url.unix_socket or f"{url.host}:{url.port}"):
+    with translated("connect", where=url.place):
         connection = connection_class(
             **url.connect_arguments(),
             database=url.database if use_database else None,

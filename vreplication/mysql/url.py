@@ -40,7 +40,12 @@ class SourceUrl:
     replicas: tuple[SourceUrl, ...] = field(default=(), repr=False)
 
     def __str__(self) -> str:
-        return f"mysql://{self.user}@{self.unix_socket or f'{self.host}:{self.port}'}/{self.database}"
+        return f"mysql://{self.user}@{self.place}/{self.database}"
+
+    @property
+    def place(self) -> str:
+        """Of the server, whichever schema: its socket, or host and port. Two of them may be one server."""
+        return self.unix_socket or f"{self.host}:{self.port}"
 
     @property
     def secrets(self) -> tuple[str, ...]:

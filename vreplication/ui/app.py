@@ -459,12 +459,12 @@ class Page:
 
 
 def _metrics(session: Session, *, kinds: frozenset[str]) -> list[metrics.Sample]:
-    return metrics.of_server(session, f"{session.url.host}:{session.url.port}", kinds)
+    return metrics.of_server(session, session.url.place, kinds)
 
 
 def _server(answer: Answer) -> str:
     url = answer.source.url
-    return f"{url.host}:{url.port}" if url else answer.source.conn_id
+    return url.place if url else answer.source.conn_id
 
 
 def _patience(request: Request) -> float | None:

@@ -92,8 +92,8 @@ def create(
 
 
 def place_of(url: SourceUrl) -> str:
-    """Host and port, for people and for the hook."""
-    return url.unix_socket or f"{url.host}:{url.port}"
+    """For people and for the hook."""
+    return url.place
 
 
 def _table_row(number: int, moved: MovedTable, workflow: str) -> TableRow:
