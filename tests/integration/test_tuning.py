@@ -15,6 +15,7 @@ from rowcopy_setup import WORKFLOW, Background, CopyCase, Held, make_case
 from sandbox.databases import Database
 from tests.support import local_spark
 from tests.support.flow import begin, let_go, paused_at, wait_reached, wait_until
+from tests.support.rows import make_feed
 from vreplication import masking
 from vreplication.cli import main, options
 from vreplication.engine import effort, job
@@ -228,6 +229,17 @@ def test_a_wrong_value_is_one_sentence_and_changes_nothing(
     assert sentence in capsys.readouterr().err
     assert tuning.read(case.session, WORKFLOW) == Tuning()
     assert journal.read(case.session, WORKFLOW) == []
+
+
+def test_a_feed_has_nothing_to_tune(
+    database: Database, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with connect(database.url) as session:
+        layout.install(session)
+        make_feed(session, WORKFLOW, database.name)
+        assert cli(database, monkeypatch, "--chunk-millis", "100") == 2
+        assert f"{WORKFLOW} is a change feed, and copies nothing that could be tuned." in capsys.readouterr().err
+        assert journal.read(session, WORKFLOW) == []
 
 
 def test_a_sidecar_of_an_earlier_release_gets_the_table(case: CopyCase, database: Database) -> None:

@@ -112,6 +112,8 @@ def tune(_: typer.Context, workflow: str, is_json: bool, **values: Any) -> None:
     effort.checked(asked_for)
     found = _find(servers, workflow)
     url = found.home
+    if found.is_feed:
+        raise Refused(f"{workflow} is a change feed, and copies nothing that could be tuned.")
     if group := found.group:
         _on_each(url, group, "tuned", lambda each: effort.tune(url, each, by(), asked_for), is_json)
         return
