@@ -16,7 +16,7 @@ from vreplication.cli import main, options
 from vreplication.cutover import sentry
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
-from vreplication.state import groups, layout, workflows
+from vreplication.state import groups, layout, lease, workflows
 from vreplication.state.workflows import CREATING
 
 pytestmark = pytest.mark.either
@@ -86,3 +86,11 @@ def test_who_blocks_is_told_of_those_that_have_a_cut_over_to_come(call: Call, se
     code, last, words = call("blockers", ID)
     assert code == 2
     assert f"No table of workflow {ID} waits for a cut-over." in words
+
+
+def test_a_resume_names_those_that_the_living_process_does_not_work_on(call: Call, session: Session) -> None:
+    """It may be that of one table alone, or have let go of one that failed."""
+    workflows.set_fields(session, SECOND, phase=Phase.FAILED)
+    lease.acquire(session, FIRST, lease.DRIVER)
+    assert call("resume", ID)[:2] == (0, {"event": "resumed", "workflow": ID, "idle": [SECOND]})
+    assert phases(session) == [Phase.WAITING, Phase.FAILED]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import getpass
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -265,10 +265,21 @@ def _resume_group(url: SourceUrl, group: Group, args: tuple[str, ...], is_json: 
 
     # Also those that have not begun: each finds the wish when its turn comes.
     groups.unpause(url, group, by())
-    if groups.is_driven(url, group):
-        done("resumed", group.id, "Resumed; its process goes on.", is_json)
+    driven, idle = groups.by_driver(url, group)
+    if driven:
+        _say_resumed(group, idle, is_json)
         return 0
     return several.run(groups.tables_of(group, url.database), url, args, is_json=is_json, is_resumed=True)
+
+
+def _say_resumed(group: Group, idle: Sequence[str], is_json: bool) -> None:
+    """idle: what the process that goes on does not work on: one of them had failed, or it is another one's process."""
+    if is_json:
+        json_line({"event": "resumed", "workflow": group.id, "idle": list(idle)})
+        return
+    say("Resumed; its process goes on.")
+    if idle:
+        say(f"No process works on {', '.join(idle)}; go on with one by: {PROGRAM} resume {idle[0]}")
 
 
 def _find(servers: lookup.Servers, workflow: str) -> Found:

@@ -456,7 +456,9 @@ def unpause(url: SourceUrl, group: Group, by: str) -> None:
     act(url, group, one, paused=0)
 
 
-def is_driven(url: SourceUrl, group: Group) -> bool:
-    """Somebody works on one of its tables."""
+def by_driver(url: SourceUrl, group: Group) -> tuple[list[str], list[str]]:
+    """Those that a process works on, and of the others those that have begun and may go on."""
     with connect(url) as session:
-        return any(lease.is_alive(session, each, lease.DRIVER) for each in group.members)
+        driven = [each for each in group.members if lease.is_alive(session, each, lease.DRIVER)]
+        rows = (workflows.find(session, each) for each in group.members if each not in driven)
+        return driven, [row.id for row in rows if row and row.phase not in OVER]
