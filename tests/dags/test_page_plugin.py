@@ -8,7 +8,6 @@ import sys
 import time
 import uuid
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
