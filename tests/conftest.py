@@ -95,6 +95,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if "kafka_cluster" in getattr(item, "fixturenames", ()):
             # And these three brokers.
             item.add_marker(pytest.mark.xdist_group("kafka_cluster"))
+        if "airflow" in getattr(item, "fixturenames", ()):
+            # And this Airflow, which would run to the end of the session where one that needs it is not in the group.
+            item.add_marker(pytest.mark.xdist_group(running_airflow.GROUP))
         if config.getoption("loadgroup", False):
             _keep_together(item)
 
