@@ -29,6 +29,7 @@ from sandbox.kafka import Cluster
 from sandbox.servers import RunningServer
 from tests.support import every_case, in_memory, running_airflow
 from tests.support.order import is_last
+from tests.support.pairs import DIRECTIONS
 from tests.support.private_kafka import private_kafka
 from tests.support.private_server import is_older, missing, private_server
 from vreplication import pausepoints
@@ -45,6 +46,8 @@ DSN_VARIABLE = "VREPLICATION_TEST_DSN"
 
 SEED_VARIABLE = "VREPLICATION_SEED"
 EVERY_CASE = every_case.VARIABLE
+_SERVERS, _DIRECTIONS = -1, -2
+"""In the place of a parameter's number: tests whose cases take turns between servers, and between directions."""
 
 
 def pytest_report_header() -> str:
@@ -67,7 +70,9 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     config.addinivalue_line("markers", f"seldom: costs more than it says beyond others; only with {EVERY_CASE}=1")
     config.addinivalue_line(
-        "markers", f"either: each case on one of the servers, a module's tests in turn; on both with {EVERY_CASE}=1"
+        "markers",
+        f"either: each case on one of the servers (of those between two: half of the directions), a module's tests in "
+        f"turn; on both with {EVERY_CASE}=1",
     )
 
 
@@ -106,6 +111,7 @@ def _take_turns(config: pytest.Config, items: list[pytest.Item]) -> None:
     if every_case.is_every():
         return
     seen: dict[tuple[str, int], list[str]] = defaultdict(list)
+    _note_directions(items, seen)
     out = {item for item in items if _is_left_out(item, seen)}
     items[:] = [item for item in items if item not in out]
     config.hook.pytest_deselected(items=list(out))
@@ -127,10 +133,22 @@ def _is_anothers_turn(item: pytest.Item, seen: dict[tuple[str, int], list[str]])
 
 
 def _is_on_the_other_server(item: pytest.Item, seen: dict[tuple[str, int], list[str]]) -> bool:
-    if not (item.get_closest_marker("either") and _flavor(item)) or item.get_closest_marker("only_on"):
+    if not item.get_closest_marker("either") or item.get_closest_marker("only_on"):
         return False
     test = item.nodeid.partition("[")[0]
-    return (_place(seen[test.partition("::")[0], -1], test) + sum(_places(item, seen))) % 2 == 1
+    # Turns of their own: whose turn it is on one server does not hang on tests between two.
+    of = _SERVERS if _flavor(item) else _DIRECTIONS
+    if of == _DIRECTIONS and len(seen[test, _DIRECTIONS]) < 2:
+        return False
+    return (_place(seen[test.partition("::")[0], of], test) + sum(_places(item, seen))) % 2 == 1
+
+
+def _note_directions(items: list[pytest.Item], seen: dict[tuple[str, int], list[str]]) -> None:
+    """A test that goes one way only has no turn."""
+    for item in items:
+        ids = item.callspec._idlist if hasattr(item, "callspec") else ()
+        for way in set(ids) & set(DIRECTIONS):
+            _place(seen[item.nodeid.partition("[")[0], _DIRECTIONS], way)
 
 
 def _places(item: pytest.Item, seen: dict[tuple[str, int], list[str]]) -> Iterator[int]:

@@ -16,7 +16,7 @@ from vreplication.settings import SIDECAR
 from vreplication.state import forecasts, gate, layout
 from vreplication.state.forecasts import KEPT, Pace
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.either]
 
 POINTS = {
     "prepare.done": Phase.PREPARING,

@@ -23,6 +23,7 @@ __all__ = ["begin", "both", "pulse"]
 MADE = "CREATE TABLE IF NOT EXISTS t (k VARCHAR(9) PRIMARY KEY, a INT)"
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("flavor", ["mysql", "mariadb"])
 def test_a_table_of_the_second_source_with_other_keys_ends_the_consumer(
     begin: Callable[..., Running],

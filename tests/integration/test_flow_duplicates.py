@@ -19,7 +19,7 @@ from vreplication.progress import snapshot
 from vreplication.settings import SIDECAR
 from vreplication.workflows import operate
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.either]
 
 REFUSED = {
     "ADD COLUMN c INT": "adds no unique key",

@@ -28,7 +28,7 @@ from vreplication.progress import snapshot
 from vreplication.state import workflows
 from vreplication.workflows import operate
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.either]
 ADD = "ADD COLUMN z INT NOT NULL DEFAULT 7"
 
 

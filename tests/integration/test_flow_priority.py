@@ -26,7 +26,7 @@ from vreplication.settings import SIDECAR
 from vreplication.state import gate, workflows
 from vreplication.workflows import operate
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.either]
 ROWS, CHUNK_ROWS, UPDATES = 3_000, 100, 4
 BURST = ROWS * UPDATES
 BEATS = 8

@@ -55,6 +55,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
+@pytest.mark.either
 @pytest.mark.usefixtures("quick")
 def test_it_goes_on_under_the_old_ones_until_all_its_workers_are_new(database: Database, made: list[int]) -> None:
     with connect(database.url) as session, connect(database.app_url) as app:

@@ -17,6 +17,7 @@ from vreplication.state.history import DAY, HOUR, MINUTE, TEN_MINUTES
 W = "w"
 
 
+@pytest.mark.either
 @pytest.mark.usefixtures("quick")
 def test_a_run_leaves_its_history(database: Database, pauses: Path) -> None:
     with connect(database.app_url) as app:

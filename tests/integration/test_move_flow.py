@@ -24,7 +24,7 @@ from vreplication.workflows.move_tables import run, switch
 
 __all__ = ["_pair_servers", "pair", "pauses", "quick"]
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.either]
 
 T = "CREATE TABLE t (id INT PRIMARY KEY, n INT NOT NULL, v VARCHAR(40), KEY (n)) COLLATE utf8mb4_general_ci"
 U = "CREATE TABLE u (a VARCHAR(20), b INT, d DECIMAL(9,3), PRIMARY KEY (a, b)) COLLATE latin1_swedish_ci"

@@ -29,6 +29,7 @@ __all__ = ["_pair_servers", "pair", "pauses", "quick"]
 
 pytestmark = [
     pytest.mark.usefixtures("quick"),
+    pytest.mark.either,
     pytest.mark.parametrize("pair", ["mysql-mariadb", "mariadb-mysql"], indirect=True),
 ]
 

@@ -17,7 +17,7 @@ from vreplication.workflows.move_tables import left_behind
 
 __all__ = ["_pair_servers", "pair", "pauses", "quick"]
 
-pytestmark = [pytest.mark.usefixtures("quick", "soon")]
+pytestmark = [pytest.mark.usefixtures("quick", "soon"), pytest.mark.either]
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ __all__ = ["_pair_servers", "pair", "quick"]
 
 pytestmark = [
     pytest.mark.usefixtures("quick"),
+    pytest.mark.either,
     pytest.mark.parametrize("pair", ["mariadb-mariadb", "mysql-mysql"], indirect=True),
 ]
 

@@ -26,7 +26,7 @@ from vreplication.workflows.move_tables import operate
 
 __all__ = ["_pair_servers", "pair", "pauses", "quick"]
 
-pytestmark = pytest.mark.usefixtures("quick", "unsampled")
+pytestmark = [pytest.mark.usefixtures("quick", "unsampled"), pytest.mark.either]
 BOTH_WAYS = pytest.mark.parametrize("pair", ["mysql-mariadb", "mariadb-mysql"], indirect=True)
 ROWS = 300
 HIDDEN = names.shadow_table("t")

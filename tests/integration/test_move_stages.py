@@ -27,7 +27,7 @@ from vreplication.workflows.stages import Ended
 
 __all__ = ["_pair_servers", "pair", "quick"]
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick"), pytest.mark.either]
 
 WORKFLOW = "m-staged"
 T = "CREATE TABLE t (id INT PRIMARY KEY, n INT NOT NULL, v VARCHAR(40), KEY (n)) COLLATE utf8mb4_general_ci"
@@ -139,7 +139,6 @@ def test_a_switch_that_is_cut_off_behind_its_decision_is_ended_by_the_task_calle
 
 
 @pytest.mark.parametrize("pair", ["mariadb-mysql"], indirect=True)
-@pytest.mark.either
 def test_what_the_source_serves_is_not_completed(
     stage: MoveStage, pair: Pair, beside: Callable[..., Future[Any]]
 ) -> None:

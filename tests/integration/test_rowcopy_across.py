@@ -25,8 +25,6 @@ from vreplication.settings import SIDECAR
 from vreplication.state import ledger, markers
 from vreplication.state.ledger import KeyRange
 
-pytestmark = pytest.mark.either
-
 MIB = 1 << 20
 PLAIN = "CREATE TABLE {t} (id INT PRIMARY KEY, v INT)"
 TEN = ("INSERT INTO t VALUES " + ",".join(f"({i * 10},{i})" for i in range(1, 11)),)

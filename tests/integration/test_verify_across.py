@@ -35,8 +35,6 @@ from vreplication.verify.rounds import Examiner, markers_of, read_keys
 from vreplication.verify.scan import SpanScan
 from vreplication.verify.since import SinceRounds, different
 
-pytestmark = pytest.mark.either
-
 STREAM, TABLE = "wf-move", "wf-move.1"
 SHADOW = names.shadow_table("t")
 

@@ -21,6 +21,8 @@ from vreplication.settings import SIDECAR
 from vreplication.state import journal, layout
 from vreplication.state import webhooks as table
 
+pytestmark = pytest.mark.either
+
 SECRET = "a secret of at least sixteen"
 
 

@@ -19,7 +19,7 @@ from vreplication.state.moves import Decision, Side
 
 __all__ = ["pauses"]
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.either]
 FLAVORS = pytest.mark.parametrize(("old", "new"), [("mysql", "mariadb"), ("mariadb", "mysql")])
 
 

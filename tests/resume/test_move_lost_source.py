@@ -18,7 +18,7 @@ from vreplication.workflows.move_tables import lost_source
 
 __all__ = ["quick"]
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick"), pytest.mark.either]
 FLAVORS = pytest.mark.parametrize(("old", "new"), [("mysql", "mariadb"), ("mariadb", "mysql")])
 
 

@@ -21,7 +21,7 @@ from vreplication.state.moves import Side
 
 __all__ = ["quick"]
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick"), pytest.mark.timeout(300), pytest.mark.either]
 FLAVORS = pytest.mark.parametrize(("old", "new"), [("mysql", "mariadb"), ("mariadb", "mysql")])
 
 

@@ -20,7 +20,7 @@ from vreplication.state.moves import Side
 
 __all__ = ["pauses", "quick"]
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.either]
 POINTS = ("copy.after_select", "apply.before_flush", "switch.marked", "switch.decided")
 CASES = list(product(POINTS, ("source", "target")))
 if not os.environ.get(ALL):
