@@ -441,7 +441,7 @@ class _Trial:
         except SqlError as error:
             self.work.driver.notify(f"the source may lose what was written there last if it crashes now: {error}")
 
-    def _commit(self, locker: Session, ends: Ends, start: str, until: str) -> None:
+    def _commit(self, locker: Session, ends: Ends, start: str | None, until: str) -> None:
         work = self.work
         # And that the session is there which has held DDL off up to now.
         self._check_ddl(locker)
@@ -468,8 +468,11 @@ class _Trial:
         home.execute_raw(f"SET SESSION wait_timeout={idle}")
 
 
-def _start_back(ends: Ends, work: Work) -> str:
-    """Where the stream that comes behind the switch begins: on the side that is still closed."""
+def _start_back(ends: Ends, work: Work) -> str | None:
+    """Where the stream that comes behind the switch begins: on the side that is still closed. None: none comes."""
+    # Without a way back the target need not write a binary log, and then it has no place to tell.
+    if not work.spec.reverse:
+        return None
     following = streams.stream_id(work.driver.workflow, work.number + 1)
 
     def mark() -> None:
