@@ -12,7 +12,7 @@ from tests.support.flow import paused_at, pauses, until_taken, wait_reached, wai
 from tests.support.moving import Move, begin, quick
 from tests.support.pairs import Pair, _pair_servers, pair
 from vreplication import names
-from vreplication.errors import Terminal
+from vreplication.errors import Refused, Terminal
 from vreplication.mysql.session import Session, SqlError, connect
 from vreplication.state import journal, moves, workflows
 from vreplication.state.moves import Side
@@ -176,6 +176,24 @@ def test_an_old_table_that_was_rebuilt_stays_and_is_named(pair: Pair) -> None:
     assert move.result().event == "complete"
     kept = names.retired_table("t", move.workflow)
     assert any(kept in details for event, details in events(move) if event == "not dropped"), events(move)
+
+
+@BOTH
+def test_an_old_table_that_was_rebuilt_is_named_by_cleanup(pair: Pair) -> None:
+    """It said that nothing was left, and the original stayed with all of its rows."""
+    fill(pair, "t", "u")
+    move = begin(pair, "t", "u")
+    move.wait_serving(Side.TARGET, 2)
+    move.ask(moves.COMPLETE)
+    assert move.result().event == "complete"
+    t, u = (names.retired_table(name, move.workflow) for name in "tu")
+    source, target = pair.source, pair.target
+    source.admin.rows(f"OPTIMIZE TABLE {u}")
+    with pytest.raises(Refused, match="rebuilt"):
+        operate.cleanup(target.url, move.workflow, "ann", source.url)
+    assert sorted(str(name) for (name,) in source.admin.rows("SHOW TABLES")) == sorted([t, u])
+    source.admin.execute_raw(f"DROP TABLE {u}")
+    assert operate.cleanup(target.url, move.workflow, "ann", source.url) == [f"{source.name}.{t}"]
 
 
 @BOTH

@@ -16,10 +16,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from vreplication.cutover import deny
+from vreplication.cutover.identity import table_identity
 from vreplication.cutover.sentry import drop_table
 from vreplication.engine.result import Result
 from vreplication.errors import Ambiguous, Interrupted, Refused, Transient
-from vreplication.mysql.ends import Route
+from vreplication.mysql.ends import Ends, Route
 from vreplication.mysql.server import identity, inspect, is_mariadb
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
@@ -444,6 +445,7 @@ def cleanup(home: SourceUrl, source: SourceUrl | None, workflow: str, by: str) -
     """Drop what the source's tables have become; returns what was dropped. Raises Refused."""
     route = route_of(home, source, workflow)
     with route.open() as ends:
+        _check_originals(ends, workflow)
         dropped = [
             f"{table.source_schema}.{table.retired_table}"
             for table in workflows.tables(ends.home, workflow)
@@ -459,3 +461,16 @@ def cleanup(home: SourceUrl, source: SourceUrl | None, workflow: str, by: str) -
         for name in dropped:
             journal.write(ends.home, workflow, "dropped", f"retired table {name} on the source", actor=by)
     return dropped
+
+
+def _check_originals(ends: Ends, workflow: str) -> None:
+    """Before one of them is dropped. Raises Refused where one was rebuilt, which is not known for the original then."""
+    here = is_mariadb(ends.source)
+    for table in workflows.tables(ends.home, workflow):
+        found = table_identity(ends.source, table.source_schema, table.retired_table, here)
+        if found not in (None, table.source_identity):
+            raise Refused(
+                f"{table.source_schema}.{table.retired_table} on the source is not the table that workflow {workflow}"
+                " moved: it was rebuilt or replaced since.",
+                cure=f"Drop it yourself if it is not needed, then `vreplication cleanup {workflow}` drops the others.",
+            )
