@@ -4,11 +4,12 @@ do to the side that was left.
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
-from tests.support.flow import paused_at, pauses, until_taken, wait_reached, wait_until
+from tests.support.flow import let_go, paused_at, pauses, until_taken, wait_reached, wait_until
 from tests.support.moving import Move, begin, quick
 from tests.support.pairs import Pair, _pair_servers, pair
 from vreplication import names
@@ -145,8 +146,47 @@ def test_a_cancel_that_was_refused_is_not_kept(pair: Pair, monkeypatch: pytest.M
         move = begin(pair, "t")
         move.result()
     refused = operate.cancel(pair.target.url, move.workflow, "ann", pair.source.url)
-    assert (refused.event, "have been switched" in (refused.reason or "")) == ("refused", True), refused
+    # `reverse` and `complete` would be refused by now.
+    cure = f"vreplication resume {move.workflow}"
+    assert (refused.event, cure in (refused.reason or "")) == ("refused", True), refused
     assert not workflows.load(pair.target.admin, move.workflow).is_cancel_requested
+
+
+@BOTH
+def test_a_cancel_behind_the_decision_does_not_leave_writes_denied_on_both_sides(pair: Pair, pauses: Path) -> None:
+    """A reader of the new table, who came as soon as its lock was gone, holds RENAME up."""
+    fill(pair, "t")
+    move = begin(pair, "t", cutover="manual")
+    move.wait_for_release()
+    hidden, home = names.shadow_table("t"), pair.target.admin
+    with connect(pair.target.app_url) as reader, paused_at(pauses, "switch.decided"):
+        move.release()
+        wait_reached(pauses, "switch.decided", move)
+        reader.execute_raw("BEGIN")
+        taken = until_waits(home, reader, f"SELECT COUNT(*) FROM {hidden}")
+        operate.request_cancel(home, workflows.load(home, move.workflow), "ann")
+        let_go(pauses, "switch.decided")
+        taken.join(30)
+        wait_until(lambda: not move.is_going or is_held_up(move), f"RENAME does not wait: {move.said}")
+        reader.execute_raw("COMMIT")
+        move.wait_serving(Side.TARGET, 2)
+    assert ("cancel came too late", "the tables are switched") in events(move)
+    move.stop.set()
+    move.result()
+
+
+def is_held_up(move: Move) -> bool:
+    """Also behind what gives an attempt up."""
+    return sum("Trying again." in words for words in move.said) > 2
+
+
+def until_waits(home: Session, reader: Session, sql: str) -> threading.Thread:
+    """A statement that waits for a lock by now, in a thread."""
+    thread = threading.Thread(target=reader.rows, args=(sql,), daemon=True)
+    thread.start()
+    states = "SELECT COUNT(*) FROM information_schema.processlist WHERE id=%s AND state LIKE 'Waiting for%%lock'"
+    wait_until(lambda: bool(home.value(states, (reader.id,))), "the reader does not wait")
+    return thread
 
 
 @pytest.mark.parametrize("pair", ["mysql-mariadb"], indirect=True)

@@ -230,6 +230,12 @@ def cancelled(home: Session, driver: MoveDriver) -> Result:
     if move.serving is Side.TARGET or move.decision in BEHIND:
         # Or it would be cancelled as soon as it has been switched back.
         workflows.set_fields(home, workflow, cancel_requested=0)
+        if move.decision in BEHIND:
+            # Until then the commands below are refused, and neither side may take writes.
+            raise Refused(
+                f"A switch of workflow {workflow} was decided and has not come to its end.",
+                cure=f"`vreplication resume {workflow}` brings it there.",
+            )
         raise Refused(
             f"The tables of workflow {workflow} have been switched.",
             cure=f"`vreplication reverse {workflow}` goes back, `vreplication complete {workflow}` ends it.",

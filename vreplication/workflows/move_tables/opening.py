@@ -105,6 +105,8 @@ def open_side(work: Work, ends: Ends, began: float | None, opener: Session | Non
     """
     driver, home = work.driver, ends.home
     move = moves.load(home, driver.workflow)
+    # From here on a cancel has come too late: heeded, it would end us while writes are denied on both sides.
+    driver.note_switched()
     if move.decision is Decision.DECIDED:
         if work.number == 1:
             persist(driver, lambda: rename(home, move, driver.workflow))
@@ -120,7 +122,6 @@ def open_side(work: Work, ends: Ends, began: float | None, opener: Session | Non
         driver.report(write_stall_millis=stall, cutover_millis=stall)
     # Also where home says OPENED already: a crash may have come before what is noted here.
     driver.rest()
-    driver.note_switched()
     _note_cut(work, home)
     reach("switch.opened")
 
