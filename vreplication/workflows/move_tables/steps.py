@@ -477,7 +477,8 @@ def _asked_reasons(work: Work, is_asked: Callable[[], bool]) -> list[Reason]:
     workflow, window = work.driver.workflow, work.spec.cutover_window
     if not streams.is_forward(work.number):
         sentence = f"Waiting for `vreplication reverse {workflow}` or `vreplication complete {workflow}`."
-    elif window:
+    # Behind a way back no window releases it any more (`is_released`).
+    elif window and work.number == 1:
         sentence = f"Waiting for the window {window}, or `vreplication release {workflow}`."
     else:
         sentence = f"Waiting for `vreplication release {workflow}`."
