@@ -57,7 +57,9 @@ def run(
     workflow = spec.workflow or ""
     driver: FeedDriver | None = None
     try:
-        spec = create_or_resume(spec, sources, password, by)
+        asked, spec = spec, create_or_resume(spec, sources, password, by)
+        if words := not_taken(asked, spec):
+            notify(words)
         driver = driver_of(spec, sources, stop)
         driver.start()
         watch(driver)
@@ -172,6 +174,18 @@ def create_or_resume(spec: FeedSpec, sources: Sequence[SourceUrl], password: str
         workflows.create(session, _row(session, spec))
         journal.write(session, workflow, "started", f"into {spec.sink}", actor=by or lease.me())
     return spec
+
+
+def not_taken(asked: FeedSpec, holds: FeedSpec) -> str:
+    """What a feed that goes on does otherwise than it is asked to now, in words; '': nothing."""
+    # Without a word whoever adds a table to the command would take it for followed.
+    names = [name for name in FeedSpec.model_fields if getattr(asked, name) != getattr(holds, name)]
+    shown = ", ".join(f"{name.replace('_', '-')} {_shown(getattr(holds, name))}" for name in names)
+    return f"What the feed began with holds on: {shown}." if names else ""
+
+
+def _shown(value: object) -> str:
+    return " ".join(map(str, value)) or "none" if isinstance(value, tuple) else str(value)
 
 
 def _with_changes(session: Session, row: WorkflowRow, was: FeedSpec, asked: FeedSpec) -> FeedSpec:

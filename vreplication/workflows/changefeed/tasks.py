@@ -109,6 +109,8 @@ def _is_cancelled(stage: FeedStage) -> bool:
 def _serve(stage: FeedStage, driver: FeedDriver) -> None:
     try:
         spec = run.create_or_resume(stage.spec, stage.sources, stage.password, stage.by)
+        if words := run.not_taken(stage.spec, spec):
+            stage.notify(words)
         take_lease(driver, stage)
         run.serve(spec, stage.sources, stage.password, driver, stage.notify)
     except VReplicationError:
