@@ -19,7 +19,7 @@ from tests.support.pairs import FOLLOW, Pair, _pair_servers, pair
 from vreplication import names
 from vreplication.cutover import deny
 from vreplication.mysql.processes import processes
-from vreplication.state import moves, verdicts
+from vreplication.state import moves, verdicts, workflows
 from vreplication.state.moves import Side
 from vreplication.verify import ranges, since
 from vreplication.workflows.move_tables import operate
@@ -306,3 +306,17 @@ def test_a_document_with_values_that_no_text_can_hold(pair: Pair) -> None:
     move.check_right_at_once()
     move.ask(moves.COMPLETE)
     assert move.result().event == "complete"
+
+
+@BOTH_WAYS
+def test_a_copy_that_was_made_anew_is_named_by_the_cancel_that_leaves_it(pair: Pair) -> None:
+    """It was said that all had been removed, and the copy stayed on the target."""
+    move = at_the_gate(pair)
+    pair.target.admin.rows(f"OPTIMIZE TABLE {HIDDEN}")
+    workflows.request_cancel(pair.target.admin, move.workflow)
+    result = move.result()
+    assert (result.event, f"{pair.target.name}.{HIDDEN} on the target: stays" in (result.reason or "")) == (
+        "cancelled",
+        True,
+    ), result
+    assert pair.target.admin.value(f"SELECT COUNT(*) FROM {HIDDEN}") == ROWS

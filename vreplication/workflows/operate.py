@@ -170,10 +170,18 @@ def cancel(
         if _wait_for_driver(session, workflow):
             untouched = _UNTOUCHED.get(row.kind, "the source table is untouched")
             more = feeding.UNFENCED if feeding.UNFENCED in (workflows.load(session, workflow).reason or "") else ""
+            more = more or _left_by(session, workflow)
             return Result(event="cancelled", workflow=workflow, reason=f"Cancelled; {untouched}. {more}".strip())
         if row.kind == FEED:
             return feeding.cancel(url, workflow, sink_password)
         return _cancel_here(session, workflow) if row.kind != MOVE else moving.cancel(url, source, workflow)
+
+
+def _left_by(session: Session, workflow: str) -> str:
+    """What a cancel that its driver has carried out has not removed, as that has said it."""
+    found = journal.latest(session, workflow, "cancelled")
+    words = str(found["details"]) if found else ""
+    return words if ending.STAYS in words else ""
 
 
 def request_cancel(session: Session, row: WorkflowRow, by: str, *, is_forced: bool = False) -> None:

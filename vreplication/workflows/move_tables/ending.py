@@ -28,7 +28,7 @@ from vreplication.state.workflows import TableRow
 from vreplication.workflows.move_tables import prepare, sides, streams
 from vreplication.workflows.move_tables.driver import MoveDriver
 from vreplication.workflows.move_tables.steps import Work
-from vreplication.workflows.online_ddl.ending import resume_command
+from vreplication.workflows.online_ddl.ending import STAYS, resume_command
 
 log = logging.getLogger(__name__)
 
@@ -244,13 +244,15 @@ def cancelled(home: Session, driver: MoveDriver) -> Result:
         # First: a switch that was given up may have left triggers, by which the application's writes fail.
         deny.allow(source, sides.tables_on(home, workflow, Side.SOURCE), workflow=workflow)
         _forget_source(source, workflow, move.number)
-    prepare.undo(home, workflow)
+    left = prepare.undo(home, workflow)
     drop_key_tables(home, workflow, move.number)
     prepare.forget_run(home, workflow)
     spool.forget(row)
     workflows.move(home, workflow, Phase.CANCELLED, "cancelled by the operator")
-    journal.write(home, workflow, "cancelled", "", actor=lease.me())
-    return _result(home, "cancelled", workflow, "Cancelled; the source's tables are as they were.", exit_code=3)
+    words = f"{' and '.join(left)} on the target: {STAYS}" if left else ""
+    journal.write(home, workflow, "cancelled", words, actor=lease.me())
+    reason = f"Cancelled; the source's tables are as they were. {words}".strip()
+    return _result(home, "cancelled", workflow, reason, exit_code=3)
 
 
 def _result(home: Session, event: str, workflow: str, reason: str | None, **more: object) -> Result:

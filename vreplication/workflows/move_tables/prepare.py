@@ -239,19 +239,23 @@ def _rows(session: Session, table: Table) -> int:
     return table.estimated_rows
 
 
-def undo(home: Session, workflow: str) -> None:
-    """Drop every table that the workflow made on the target, unless the application uses it. Repeatable."""
-    move = moves.find(home, workflow)
+def undo(home: Session, workflow: str) -> list[str]:
+    """Drop every table that the workflow made on the target, unless the application uses it. Repeatable.
+
+    Returns those that stay, for they were rebuilt since and are not known for ours.
+    """
+    move, left = moves.find(home, workflow), list[str]()
     for table in workflows.tables(home, workflow):
         if move is not None:
-            _drop(home, move, table)
+            left += _drop(home, move, table)
             _put_back(home, move, table)
         for number in range(1, (move.number if move else 1) + 1):
             keytables.drop_all(home, table.id(stream_id(workflow, number)))
+    return left
 
 
-def _drop(home: Session, move: Move, table: TableRow) -> None:
-    """Under its hidden name, or under its own where it was switched there and back."""
+def _drop(home: Session, move: Move, table: TableRow) -> list[str]:
+    """Under its hidden name, or under its own where it was switched there and back. Returns its name where it stays."""
     name = table.shadow_table if move.number == 1 else table.source_table
 
     def is_ours() -> bool:
@@ -259,7 +263,10 @@ def _drop(home: Session, move: Move, table: TableRow) -> None:
         recorded = table.shadow_identity
         return recorded == found or (recorded == CREATING and move.number == 1)
 
-    drop_if(home, move.target_schema, name, is_ours)
+    is_dropped = drop_if(home, move.target_schema, name, is_ours)
+    # One that was there before ours was made has refused the preparation, which is told.
+    is_left = not is_dropped and table.shadow_identity is not None and exists(home, move.target_schema, name)
+    return [f"{move.target_schema}.{name}"] if is_left else []
 
 
 def _put_back(home: Session, move: Move, table: TableRow) -> None:

@@ -36,6 +36,8 @@ from vreplication.workflows.online_ddl import dedup, prepare, reverting, standin
 
 log = logging.getLogger(__name__)
 
+STAYS = "stays, for it was rebuilt since it was made, or is another one; drop it yourself if it is not needed."
+
 
 def completed(driver: Driver) -> Result:
     return completed_of(driver.session, driver.workflow)
@@ -167,13 +169,22 @@ def cancelled(session: Session, row: WorkflowRow, why: str | None = None, driver
     problems = prepare.undo_quietly(session, row)
     if problems:
         return _result(session, "failed", row.id, problems[0], exit_code=1, leftovers=leftovers(session, row))
+    left = _rebuilt(session, row)
     workflows.forget_run(session, row.id)
     spool.forget(row)
     # Behind what is removed: cut short before, the workflow has not ended, and is cancelled again.
     workflows.move(session, row.id, Phase.CANCELLED, why or "cancelled by the operator")
-    journal.write(session, row.id, "cancelled", why or "", actor=lease.me())
+    journal.write(session, row.id, "cancelled", f"{why or ''} {left}".strip(), actor=lease.me())
     words = f"{why} The source table is untouched." if why else "Cancelled; the source table is untouched."
-    return _result(session, "cancelled", row.id, words, exit_code=3)
+    return _result(session, "cancelled", row.id, f"{words} {left}".strip(), exit_code=3)
+
+
+def _rebuilt(session: Session, row: WorkflowRow) -> str:
+    """What stays, in words: a new table that somebody has rebuilt has another number, and is not known for ours."""
+    is_known = row.shadow_identity is not None and not row.is_in_place
+    if not (is_known and exists(session, row.source_schema, row.shadow_table)):
+        return ""
+    return f"{row.source_schema}.{row.shadow_table}: {STAYS}"
 
 
 def _closed(session: Session, row: WorkflowRow, why: str | None, driver: Driver | None) -> Result:
