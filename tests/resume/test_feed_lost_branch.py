@@ -97,7 +97,7 @@ def test_one_that_mysql_has_rolled_back_as_it_started_is_given_up(
     mysql.admin.execute_raw("SET sql_log_bin=0")
     end(mysql.admin, LOST, "ROLLBACK")
     mysql.admin.execute_raw("SET sql_log_bin=1")
-    wait_until(lambda: held(feed, mysql) <= 1, "the branch is not given up", 60)
+    wait_until(lambda: held(feed, mysql) <= 1, "the branch is held still", 60)
     is_listed = bool(prepared_branches(mysql.admin, is_mariadb=False))
     end(mysql.admin, KEPT, "COMMIT")
     wait_until(lambda: held(feed, mysql) == 0, "a branch is held", 60)

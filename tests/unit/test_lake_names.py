@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from vreplication.errors import Terminal
 from vreplication.feed.lake.ddl import Catalog, Statement
 from vreplication.feed.lake.manifest import FOREVER, Manifest, Store
 
@@ -63,3 +64,14 @@ def test_a_connection_that_breaks_is_not_called_a_lake_that_cannot_be_written(tm
     store.create()
     with pytest.raises(ConnectionRefusedError), store.alone("writer", "Another process fills"):
         raise ConnectionRefusedError(111, "Connection refused")
+
+
+def test_a_lake_that_cannot_be_read_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A share that is away; there is no traceback, whoever reads."""
+
+    def fail(self: Store) -> list[int]:
+        raise OSError(116, "Stale file handle")
+
+    monkeypatch.setattr(Store, "_numbers", fail)
+    with pytest.raises(Terminal, match=r"The lake cannot be read at .*: Stale file handle"):
+        Store(tmp_path / "lake").open()

@@ -220,10 +220,11 @@ class Store:
 
     def newest(self) -> Manifest | None:
         """None: there is no lake here. Raises Terminal."""
-        while numbers := self._numbers():
-            # Meanwhile it may be an old one, and gone.
-            with contextlib.suppress(FileNotFoundError):
-                return _read(self._place(numbers[-1]))
+        with told(self.directory, "read"):
+            while numbers := self._numbers():
+                # Meanwhile it may be an old one, and gone.
+                with contextlib.suppress(FileNotFoundError):
+                    return _read(self._place(numbers[-1]))
         return None
 
     def open(self) -> Manifest:
@@ -323,12 +324,12 @@ def sync(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def told(where: Path) -> Iterator[None]:
+def told(where: Path, what: str = "written") -> Iterator[None]:
     """Turn the system's errors into ours."""
     try:
         yield
     except OSError as error:
         raise Terminal(
-            f"The lake cannot be written at {where}: {error.strerror}.",
+            f"The lake cannot be {what} at {where}: {error.strerror}.",
             cure="Nothing is lost; the same command goes on when it can.",
         ) from None
