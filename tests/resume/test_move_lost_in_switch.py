@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.flow import call, let_go, paused_at, pauses, wait_until
+from tests.support.flow import Ended, let_go, paused_at, pauses, wait_until
+from tests.support.move_cli import start as command
 from tests.support.moving import route_of
 from tests.support.pairs import Pair, private_pair
 from tests.support.run_move import start
+from vreplication.cutover import deny
 from vreplication.mysql.session import connect
 from vreplication.phases import Phase
 from vreplication.state import moves, workflows
@@ -54,11 +56,15 @@ def lose(pair: Pair, folder: Path, point: str, *, is_back: bool) -> str:
     return workflow
 
 
-def complete(pair: Pair, workflow: str) -> None:
+def without_source(pair: Pair, folder: Path, *words: str) -> Ended:
+    return command(folder, *words, "--source-lost", "--yes", source=pair.source, target=pair.target).finish()
+
+
+def complete(pair: Pair, folder: Path, workflow: str, *more: str) -> None:
     """Once its catch-up has seen that its driver is gone."""
 
     def is_done() -> bool:
-        ended = call(pair.target, "complete", workflow, "--source-lost", "--yes")
+        ended = without_source(pair, folder, "complete", workflow, *more)
         assert ended.code == 0 or "is still running" in ended.err, ended
         return ended.code == 0
 
@@ -76,7 +82,7 @@ def check_writes(pair: Pair) -> None:
 def test_the_target_takes_writes_where_a_switch_back_was_cut_short(pair: Pair, pauses: Path) -> None:
     """Writes on the only server that is left were denied for good, by a workflow that was complete."""
     workflow = lose(pair, pauses, "switch.released", is_back=True)
-    complete(pair, workflow)
+    complete(pair, pauses, workflow)
     check_writes(pair)
 
 
@@ -85,16 +91,31 @@ def test_the_target_takes_writes_where_a_switch_back_was_cut_short(pair: Pair, p
 def test_a_switch_that_was_decided_comes_to_its_end(pair: Pair, pauses: Path, point: str) -> None:
     """To go on took the source, and to end it was refused: the tables had no names, or the move had no end."""
     workflow = lose(pair, pauses, point, is_back=False)
-    refused = call(pair.target, "cancel", workflow, "--source-lost", "--yes")
+    refused = without_source(pair, pauses, "cancel", workflow)
     assert (refused.code, "complete" in refused.err) == (2, True), refused
-    complete(pair, workflow)
+    complete(pair, pauses, workflow)
     check_writes(pair)
 
 
 @FLAVORS
-def test_behind_the_decision_of_a_switch_back_a_person_is_told(pair: Pair, pauses: Path) -> None:
-    """The old server may have taken writes that the target has not."""
+def test_behind_the_decision_of_a_switch_back_a_person_decides(pair: Pair, pauses: Path) -> None:
+    """The old server may have taken writes that the target has not. What no command ended held the target's tables."""
     workflow = lose(pair, pauses, "switch.before_opened", is_back=True)
     for word in ("complete", "cancel"):
-        refused = call(pair.target, word, workflow, "--source-lost", "--yes")
+        refused = without_source(pair, pauses, word, workflow)
         assert (refused.code, "may have taken writes" in refused.err) == (2, True), refused
+    complete(pair, pauses, workflow, "--accept-lost-writes")
+    check_writes(pair)
+
+
+@FLAVORS
+def test_behind_a_switch_back_the_rows_that_are_left_can_be_kept(pair: Pair, pauses: Path) -> None:
+    """The only end that there was dropped them, also where somebody had opened the target's tables by hand."""
+    workflow = lose(pair, pauses, "switch.done", is_back=True)
+    refused = without_source(pair, pauses, "complete", workflow)
+    assert (refused.code, "may have taken writes" in refused.err) == (2, True), refused
+    deny.allow(pair.target.admin, [(pair.target.name, "t")], workflow=workflow)
+    refused = without_source(pair, pauses, "cancel", workflow)
+    assert (refused.code, "takes writes again" in refused.err) == (2, True), refused
+    complete(pair, pauses, workflow, "--accept-lost-writes")
+    check_writes(pair)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from tests.support.flow import Ended
 from tests.support.flow import begin as begin_ddl
-from tests.support.flow import call
+from tests.support.move_cli import start as command
 from tests.support.moving import Move, begin, quick
 from tests.support.pairs import Pair, private_pair
 from vreplication.errors import Refused
@@ -28,6 +31,10 @@ def pair(old: str, new: str) -> Iterator[Pair]:
         yield made
 
 
+def without_source(pair: Pair, folder: Path, *words: str) -> Ended:
+    return command(folder, *words, "--source-lost", "--yes", source=pair.source, target=pair.target).finish()
+
+
 def moved(pair: Pair, *, is_switched: bool) -> Move:
     """Its process has ended, at the gate or on the way back, and its source is gone."""
     pair.source.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY, n INT) COLLATE utf8mb4_general_ci")
@@ -42,27 +49,32 @@ def moved(pair: Pair, *, is_switched: bool) -> Move:
     for act in (lost_source.complete, lost_source.cancel):
         with pytest.raises(Refused, match="answers"):
             act(pair.target.url, pair.source.url, move.workflow, "ann")
+        # By what it was not told, or is not let in to be told, nothing counts as lost.
+        with pytest.raises(Refused, match="Without the URL"):
+            act(pair.target.url, None, move.workflow, "ann")
+        with pytest.raises(Refused, match="answers"):
+            act(pair.target.url, replace(pair.source.url, password="wrong"), move.workflow, "ann")
     pair.source.server.kill()
     return move
 
 
 @FLAVORS
-def test_of_what_was_switched_the_target_is_free(pair: Pair) -> None:
+def test_of_what_was_switched_the_target_is_free(pair: Pair, tmp_path: Path) -> None:
     """Without it an online DDL of its tables was refused for ever: the move has not ended."""
     move = moved(pair, is_switched=True)
-    refused = call(pair.target, "cancel", move.workflow, "--source-lost", "--yes")
+    refused = without_source(pair, tmp_path, "cancel", move.workflow)
     assert (refused.code, "complete" in refused.err) == (2, True), refused
     assert begin_ddl(pair.target, "t", "ADD COLUMN z INT").result().event == "refused"
-    ended = call(pair.target, "complete", move.workflow, "--source-lost", "--yes")
+    ended = without_source(pair, tmp_path, "complete", move.workflow)
     assert (ended.code, workflows.load(pair.target.admin, move.workflow).phase) == (0, Phase.COMPLETE), ended
     assert begin_ddl(pair.target, "t", "ADD COLUMN z INT").result().event == "complete"
 
 
 @FLAVORS
-def test_of_what_was_not_switched_nothing_stays(pair: Pair) -> None:
+def test_of_what_was_not_switched_nothing_stays(pair: Pair, tmp_path: Path) -> None:
     move = moved(pair, is_switched=False)
-    refused = call(pair.target, "complete", move.workflow, "--source-lost", "--yes")
+    refused = without_source(pair, tmp_path, "complete", move.workflow)
     assert (refused.code, "cancel" in refused.err) == (2, True), refused
-    ended = call(pair.target, "cancel", move.workflow, "--source-lost", "--yes")
+    ended = without_source(pair, tmp_path, "cancel", move.workflow)
     assert (ended.code, workflows.load(pair.target.admin, move.workflow).phase) == (0, Phase.CANCELLED), ended
     assert pair.target.admin.rows("SHOW TABLES") == []

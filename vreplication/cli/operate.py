@@ -352,25 +352,32 @@ def complete(
     target: options.TargetOption = None,
     target_file: options.TargetFileOption = None,
     source_lost: options.SourceLostOption = False,
+    accept_lost_writes: options.AcceptLostWritesOption = False,
     yes: options.YesOption = False,
     is_json: options.JsonOption = False,
 ) -> None:
     """Of tables that have moved: end the way back. The source's tables are renamed, or dropped (--retired drop)."""
     servers = options.servers(source, source_file, target, target_file)
     names.check_workflow(workflow)
-    ask(f"Complete workflow {workflow}? There is no way back to the source afterwards.", yes or is_json)
+    if accept_lost_writes and not source_lost:
+        raise Refused("--accept-lost-writes goes with --source-lost alone.", cure="Leave it out.")
+    lost = " What the source took since a switch back is lost." if accept_lost_writes else ""
+    ask(f"Complete workflow {workflow}? There is no way back to the source afterwards.{lost}", yes or is_json)
     if source_lost:
-        raise typer.Exit(_without_source("complete", _find(servers, workflow), workflow, is_json))
+        found = _find(servers, workflow)
+        raise typer.Exit(_without_source("complete", found, workflow, is_json, accepts_loss=accept_lost_writes))
     raise typer.Exit(_carry_out("complete", _find(servers, workflow), workflow, invocation.of(context).args, is_json))
 
 
-def _without_source(what: str, found: Found, workflow: str, is_json: bool) -> int:
+def _without_source(what: str, found: Found, workflow: str, is_json: bool, *, accepts_loss: bool = False) -> int:
     """Of tables that move: their old server is gone for good."""
     from vreplication.workflows.move_tables import lost_source
 
     logs.start(workflow)
-    act = lost_source.complete if what == "complete" else lost_source.cancel
-    result = act(found.home, found.source, workflow, by())
+    if what == "complete":
+        result = lost_source.complete(found.home, found.source, workflow, by(), accepts_loss=accepts_loss)
+    else:
+        result = lost_source.cancel(found.home, found.source, workflow, by())
     outcome.finish(result, is_json=is_json, is_move=True)
     return 0
 

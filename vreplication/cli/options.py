@@ -77,6 +77,13 @@ SourceLostOption = Annotated[
     bool,
     typer.Option("--source-lost", help="Of tables that move: the old server is gone for good; what is there stays."),
 ]
+AcceptLostWritesOption = Annotated[
+    bool,
+    typer.Option(
+        "--accept-lost-writes",
+        help="With --source-lost, behind a switch back: what the old server took since is lost with it.",
+    ),
+]
 WorkflowArgument = Annotated[str, typer.Argument(metavar="ID", help="The workflow's id.")]
 
 

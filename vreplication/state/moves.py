@@ -127,6 +127,19 @@ def decide(session: Session, our_lease: Lease, to: Decision, *, until: str | Non
             raise Transient("The switch was not decided in time.")
 
 
+def take_back(session: Session, our_lease: Lease, by: str) -> None:
+    """Of a source that is gone for good and served, or was to: the target serves, and the workflow is to end.
+
+    From here on whoever drives it opens the target, and not the source.
+    """
+    with session.transaction():
+        fence(session, our_lease)
+        number = load(session, our_lease.workflow).number
+        # The stream that reads where writes are accepted has an even one.
+        fields = {"number": number + number % 2, "serving": str(Side.TARGET), "asked": COMPLETE, "asked_by": by}
+        rows.change(session, _t, {"workflow": our_lease.workflow}, decision=str(Decision.ABORTING), **fields)
+
+
 def make_durable(session: Session) -> None:
     """What was committed here comes back with the server, whatever innodb_flush_log_at_trx_commit says.
 

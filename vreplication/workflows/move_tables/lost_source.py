@@ -1,8 +1,8 @@
 """The end of a move whose source is gone for good, as a person says: what is left is done at home alone.
 
 What must stay true: no process works on the workflow any more, nor does catch-up of its streams; a source that answers
-is never taken for lost; behind the decision of a switch back nothing is done here, for the source may have taken
-writes; where the target is to serve, it takes writes in the end.
+is never taken for lost; what the source may have taken since a switch back was decided is lost only where a person has
+said so; where the target is to serve, it takes writes in the end, and tables that somebody may use are not dropped.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from collections.abc import Iterator
 from vreplication.cutover import deny
 from vreplication.engine import spool
 from vreplication.engine.result import Result
-from vreplication.errors import LeaseHeld, Refused, VReplicationError
+from vreplication.errors import LeaseHeld, Refused, Transient, VReplicationError
 from vreplication.mysql.server import identity, inspect
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
+from vreplication.pausepoints import reach
 from vreplication.phases import OVER, Phase
+from vreplication.schema.introspect import exists
 from vreplication.settings import BEAT_SECONDS
 from vreplication.state import journal, lease, moves, workflows
 from vreplication.state.lease import Lease
@@ -26,12 +28,18 @@ from vreplication.workflows.lookup import MOVE
 from vreplication.workflows.move_tables import ending, opening, prepare, sides, streams
 
 _LEFT = "What the workflow made on the source (triggers vr_deny_…, rows of ours, the old tables) is not removed."
+_ACCEPTED = (
+    "What the source took since it was switched back is lost. Have the application write to the target, and keep it"
+    " away from the source, which would take writes if it came back. "
+)
 
 
-def complete(home: SourceUrl, source: SourceUrl | None, workflow: str, by: str) -> Result:
-    """Where the target serves. Raises Refused, LeaseHeld."""
-    with _taken(home, source, workflow, by, serving=Side.TARGET) as (session, our_lease):
-        told = _open(session, our_lease)
+def complete(
+    home: SourceUrl, source: SourceUrl | None, workflow: str, by: str, *, accepts_loss: bool = False
+) -> Result:
+    """Where the target serves; accepts_loss: also where it was switched back from. Raises Refused, LeaseHeld."""
+    with _taken(home, source, workflow, by, serving=Side.TARGET, accepts_loss=accepts_loss) as (session, our_lease):
+        told = (_take_back(session, our_lease, by) if accepts_loss else "") + _open(session, our_lease)
         _forget(session, workflow)
         workflows.reopen(session, workflow, Phase.SWITCHED)
         workflows.move(session, workflow, Phase.COMPLETE)
@@ -50,19 +58,52 @@ def cancel(home: SourceUrl, source: SourceUrl | None, workflow: str, by: str) ->
 
 @contextlib.contextmanager
 def _taken(
-    home: SourceUrl, source: SourceUrl | None, workflow: str, by: str, *, serving: Side
+    home: SourceUrl, source: SourceUrl | None, workflow: str, by: str, *, serving: Side, accepts_loss: bool = False
 ) -> Iterator[tuple[Session, Lease]]:
     """A session at home, the workflow ours alone. serving: which side has to, for what is asked."""
     with connect(home) as session:
         move = _checked(session, source, workflow)
-        if _serving(move) is not serving:
-            raise _other_serves(move)
+        if not (accepts_loss and _is_back(move)):
+            _check_serving(session, move, serving)
         yield session, _take(session, workflow, move, by)
 
 
 def _serving(move: Move) -> Side:
     """Also where a switch was decided and is not at its end."""
     return move.serving.other if move.decision in ending.BEHIND else move.serving
+
+
+def _is_back(move: Move) -> bool:
+    """Switched to the target and back: it has the tables by their own names, and writes to them are denied."""
+    return _serving(move) is Side.SOURCE and move.number > 1
+
+
+def _check_serving(session: Session, move: Move, serving: Side) -> None:
+    if _is_back(move) and (serving is Side.TARGET or move.decision in ending.BEHIND):
+        raise _was_switched_back(move, "the source may have taken writes since")
+    if _serving(move) is not serving:
+        raise _other_serves(move)
+    # A table that somebody has opened by hand, to go on without the source, may be the only one that is left.
+    if _is_back(move) and (opened := _opened(session, move)):
+        raise _was_switched_back(move, f"{', '.join(opened)} on the target takes writes again")
+
+
+def _opened(session: Session, move: Move) -> list[str]:
+    """The target's tables on which nothing of ours denies writes."""
+    tables = sides.tables_on(session, move.workflow, Side.TARGET)
+    there = [table for table in tables if exists(session, *table)]
+    denied = deny.denied_tables(session, there, workflow=move.workflow)
+    return [".".join(table) for table in there if table not in denied]
+
+
+def _was_switched_back(move: Move, why: str) -> Refused:
+    how = "was decided" if move.decision in ending.BEHIND else "is done"
+    return Refused(
+        f"The switch back of workflow {move.workflow} {how}, and {why}.",
+        cure=f"If the source answers again, `vreplication resume {move.workflow}` goes on. If it never will,"
+        f" `vreplication complete {move.workflow} --source-lost --accept-lost-writes` has the target take writes,"
+        " without what the source took since.",
+    )
 
 
 def _other_serves(move: Move) -> Refused:
@@ -83,22 +124,41 @@ def _checked(session: Session, source: SourceUrl | None, workflow: str) -> Move:
         words = f"has ended ({row.phase})" if row.kind == MOVE else "moves no tables"
         raise Refused(f"Workflow {workflow} {words}, so it has no source to be lost.", cure="Leave --source-lost out.")
     move = moves.load(session, workflow)
-    if move.decision in ending.BEHIND and _serving(move) is Side.SOURCE:
+    if source is None:
         raise Refused(
-            f"The switch back of workflow {workflow} was decided: the source may have taken writes by then.",
-            cure=f"When it answers again, `vreplication resume {workflow}` brings the switch to its end.",
+            f"Without the URL of its source, {move.source_at}, it cannot be asked whether that answers.",
+            cure="Pass --source, too, or set VREPLICATION_SOURCE.",
         )
-    if source is not None and _answers(source, move):
+    if _answers(source, move):
         raise Refused(f"The source of workflow {workflow} answers.", cure="Leave --source-lost out.")
     return move
 
 
 def _answers(source: SourceUrl, move: Move) -> bool:
+    """Raises Refused where what answers lets nobody in."""
     try:
         with connect(source, use_database=False, read_timeout=BEAT_SECONDS) as session:
             return identity(inspect(session)) == move.source_server
-    except VReplicationError:
+    except Transient:
         return False
+    except VReplicationError as error:
+        raise Refused(
+            f"A server answers at {source}, and whether it is the source cannot be asked: {error.message}",
+            cure="Give a login that it accepts.",
+        ) from None
+
+
+def _take_back(session: Session, our_lease: Lease, by: str) -> str:
+    """What the source was to serve the target serves again; returns what is to be said of it."""
+    workflow = our_lease.workflow
+    if _serving(moves.load(session, workflow)) is Side.TARGET:
+        return ""
+    # In the row first: whoever goes on behind a crash must not open the source.
+    moves.take_back(session, our_lease, by)
+    reach("lost.taken_back")
+    workflows.set_fields(session, workflow, is_cut=1, cancel_requested=0)
+    journal.write(session, workflow, "switched", "to the target; what the source took is lost", actor=by)
+    return _ACCEPTED
 
 
 def _take(session: Session, workflow: str, move: Move, by: str) -> Lease:
