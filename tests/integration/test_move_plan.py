@@ -19,7 +19,7 @@ from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
 from vreplication.planning import privileges
 from vreplication.planning.facts import Check, Verdict
-from vreplication.state import layout, workflows
+from vreplication.state import layout, source_marks, workflows
 from vreplication.workflows.move_tables.explain import explain, plan_json
 from vreplication.workflows.move_tables.plan import MovePlan, make_move_plan
 from vreplication.workflows.move_tables.spec import make_move_spec
@@ -173,6 +173,20 @@ def test_an_id_with_parts_that_are_there(pair: Pair, sessions: tuple[Session, Se
     for workflow, word in (("shop", "shop.1"), ("items", "items.s2"), ("parts.1", "parts")):
         assert word in refusal(plan(sessions, workflow=workflow), "workflow")
     assert not plan(sessions, workflow="plain").refusals
+
+
+@pytest.mark.parametrize("pair", ["mariadb-mariadb", "mysql-mysql"], indirect=True)
+def test_an_id_of_a_move_to_another_target(pair: Pair, sessions: tuple[Session, Session]) -> None:
+    """Its triggers on the source are called alike: what the one had denied the other opened, or switched once more."""
+    pair.source.admin.execute_raw("CREATE TABLE t (id INT PRIMARY KEY)")
+    with connect(pair.source.url) as source:
+        source_marks.install(source)
+        source_marks.beat(source, "shop.s2", 1)
+        assert "another target" in refusal(plan(sessions, workflow="shop"), "other streams")
+        assert [c.verdict for c in found(plan(sessions, workflow="shop.s"), "other streams")] == [Verdict.WARN]
+        layout.install(pair.target.admin)
+        make_move(pair.target.admin, "shop", pair.target.name)
+        assert [c.verdict for c in found(plan(sessions, workflow="shop"), "other streams")] == [Verdict.OK]
 
 
 @ONE_WAY

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 
+from vreplication import names
 from vreplication.cutover.deny import TRUST_CURE, may_create_triggers
 from vreplication.cutover.hook import check_target
 from vreplication.mysql import replica as replicas
@@ -21,7 +22,7 @@ from vreplication.planning import privileges, server_checks, space, table_checks
 from vreplication.planning.facts import Check, OfServer, looked, ok, refuse, warn
 from vreplication.schema.literals import BINARIES, CHARACTERS
 from vreplication.settings import MIB
-from vreplication.state import ids, queue, source_marks
+from vreplication.state import ids, queue, source_marks, workflows
 from vreplication.workflows.move_tables import checks_of_tables, replica_checks
 from vreplication.workflows.move_tables.facts import MoveFacts, OneServer, named
 
@@ -310,9 +311,15 @@ def _not_moved(facts: MoveFacts) -> Check:
 
 def _other_streams(facts: MoveFacts) -> Check:
     mine = facts.spec.workflow or ""
-    # A stream is called as its workflow, or as that with .s2, .s3, … behind it.
     found = source_marks.streams(facts.source.session)
-    others = [stream for stream in found if mine not in (stream, stream.rpartition(".s")[0])]
+    others = [stream for stream in found if names.split_stream(stream)[0] != mine]
+    if len(others) < len(found) and not workflows.existing(facts.target.session, [mine]):
+        # Both would have triggers of one name on the source: what the one opens the other has denied.
+        return refuse(
+            "other streams",
+            f"On the source there is a move {mine} that goes to another target, or whose end it has not seen.",
+            "Choose another id.",
+        )
     if others:
         return warn("other streams", f"Other workflows move tables from this source, or have: {named(others)}.")
     return ok("other streams", "No other workflow moves tables from this source.")

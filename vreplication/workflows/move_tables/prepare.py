@@ -291,6 +291,12 @@ def forget_tables(home: Session, workflow: str) -> None:
         workflows.set_table_fields(home, workflow, table.number, shadow_identity=None)
 
 
+def forget_marks(source: Session, workflow: str) -> None:
+    """Of a preparation that was cut short: by them another one would be taken for another target's."""
+    if source_marks.exists(source):
+        source_marks.forget(source, workflow)
+
+
 def forget_run(home: Session, workflow: str) -> None:
     """The rows that were only for the run: of all its streams and tables."""
     move = moves.find(home, workflow)

@@ -95,8 +95,10 @@ def plan_or_resume(spec: MoveSpec, route: Route, by: str = "", claimant: str = "
     workflow = spec.workflow or ""
     with route.open(read_timeout=TABLE_SECONDS) as ends:
         found = workflows.find(ends.home, workflow)
-        if found is not None and _goes_on(ends.home, found, spec):
-            return None
+        if found is not None:
+            if _goes_on(ends.home, found, spec):
+                return None
+            prepare.forget_marks(ends.source, workflow)
         try:
             plan = checked_plan(ends, spec, route)
         except Refused:
