@@ -343,3 +343,21 @@ def test_a_new_table_that_was_rebuilt_is_named_by_the_cancel_that_leaves_it(held
     assert f"{database.name}.t__vr_new: stays" in (result.reason or ""), result
     assert held.result().event == "cancelled"
     assert database.admin.value("SELECT COUNT(*) FROM t__vr_new") == ROWS
+
+
+def test_the_same_command_may_waive_what_holds_it(database: Database, table: None, pauses: Path) -> None:
+    """As the runbook says; the option was passed over, and it waited on. `resume` goes on by it, too."""
+    with connect(database.app_url) as reader:
+        reader.execute_raw("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        with paused_at(pauses, "copy.after_open"):
+            first = begin(database, "t", "ADD COLUMN z INT")
+            wait_reached(pauses, "copy.after_open", first)
+            reader.execute_raw("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+        with connect(database.url) as session:
+            wait_until(lambda: "snapshot" in waits_for(session, first), "it does not wait for the snapshot")
+            first.stop.set()
+            assert first.ended().event == "interrupted"
+            again = Run(replace_spec(first, ignore_old_snapshots=True)).start(database.url)
+            assert again.result(30).event == "complete", again.said
+            assert workflows.load(session, first.workflow).spec["ignore_old_snapshots"]
+            assert "options changed" in _events(session, first)

@@ -8,6 +8,7 @@ that has been purged, or that is another server's, is a clear refusal.
 
 from __future__ import annotations
 
+import functools
 import logging
 
 from vreplication.cutover import carried
@@ -19,7 +20,7 @@ from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import OVER, Phase
 from vreplication.planning.spec import Spec, spec_of
-from vreplication.state import groups, layout, lease, markers, workflows
+from vreplication.state import groups, journal, layout, lease, markers, workflows
 from vreplication.state.workflows import WorkflowRow
 from vreplication.workflows.online_ddl import ending, failover, fallback, prepare, switching
 
@@ -27,6 +28,13 @@ log = logging.getLogger(__name__)
 
 _FOR_GOOD = ("on_duplicate", "retired", "revert_window")
 """Fields of a Spec by which rows or the original stay or go."""
+_OF_THE_GATE = (
+    ("cutover", "cutover_window"),
+    ("ignore_old_snapshots",),
+    ("force_cutover_after", "force_cutover_max_age", "force_cutover_max_rows"),
+)
+"""Fields of a Spec that may be asked for otherwise, those that go together: what holds a workflow is seen at its gate.
+"""
 
 
 def goes_on(session: Session, row: WorkflowRow, spec: Spec, *, is_together: bool = False) -> bool:
@@ -55,7 +63,22 @@ def goes_on(session: Session, row: WorkflowRow, spec: Spec, *, is_together: bool
         return False
     if not row.is_cut:
         failover.check_log(session, row)
+        take_options(session, row, spec)
     return True
+
+
+def take_options(session: Session, row: WorkflowRow, spec: Spec) -> None:
+    """What is asked for now of the gate holds from now on; what is not asked for stays as it was."""
+    asked, began = spec.model_dump(mode="json"), spec_of(row.spec).model_dump(mode="json")
+    given = [name for those in _OF_THE_GATE if any(map(functools.partial(_is_given, spec), those)) for name in those]
+    if changed := {name: asked[name] for name in given if asked[name] != began[name]}:
+        workflows.set_spec(session, row.id, {**row.spec, **changed})
+        words = ", ".join(f"{name.replace('_', '-')} {value}" for name, value in changed.items())
+        journal.write(session, row.id, "options changed", words, actor=lease.me())
+
+
+def _is_given(spec: Spec, name: str) -> bool:
+    return bool(getattr(spec, name) != Spec.model_fields[name].default)
 
 
 def check_same(session: Session, row: WorkflowRow, spec: Spec, *, is_together: bool = False) -> None:

@@ -95,7 +95,10 @@ def _is_prepared(stage: Stage) -> bool:
         if found is not None:
             resume.check_same(session, found, stage.spec)
             _check_log(session, found)
-        return found is not None and prepare.is_done(found)
+        is_prepared = found is not None and prepare.is_done(found)
+        if found is not None and is_prepared and not found.is_cut:
+            resume.take_options(session, found, stage.spec)
+        return is_prepared
 
 
 def _check_log(session: Session, row: WorkflowRow) -> None:
