@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -73,7 +72,12 @@ def follow(monkeypatch: pytest.MonkeyPatch, *errors: VReplicationError, on: Call
 
     monkeypatch.setattr(following, "replicate", replicate)
     url: Any = None
-    following.Followers(url, 2)._run("w", threading.Event(), None)
+    followers = following.Followers(url, 2)
+    followers.follow("w")
+    # A thread of its own, which the log calls by the workflow.
+    thread, _ = followers._running["w"]
+    thread.join(60)
+    assert not thread.is_alive()
     return begun
 
 
