@@ -201,7 +201,8 @@ def test_a_feed_whose_kafka_is_gone_for_good_is_ended_by_force(
         with running("changefeed", *sink, "--workflow", feed, "--yes", source=source):
             wait_until(lambda: _status(source, feed).get("topic") or None, "the feed does not begin", 60, 0.5)
         kafka.kill(0)
-        with pytest.raises(Transient, match=f"not cancelled yet.*vreplication cancel {feed} --force"):
+        words = f"not cancelled yet.*Cancel it again when Kafka answers; `vreplication cancel {feed} --force`"
+        with pytest.raises(Transient, match=words):
             operate.cancel(source.url, feed, "me")
         assert _phase(source, feed) == "streaming"
         with running("resume", feed, source=source) as process:

@@ -167,7 +167,8 @@ def _asked_to_end(session: Session, workflow: str, *, is_forced: bool) -> str:
         return "Asked: its process ends it; the topic and what it holds stay."
     return (
         f"Asked, and it ends when Kafka answers. Now it waits: {found.waiting_for}"
-        " Where Kafka is gone for good, press Cancel without Kafka."
+        " Where its process has ended by then, press Cancel again; where Kafka is gone for good, press Cancel without"
+        " Kafka."
     )
 
 

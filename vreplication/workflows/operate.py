@@ -229,7 +229,7 @@ def _wait_for_driver(session: Session, workflow: str) -> bool:
     if row.kind == FEED and not row.is_cancel_forced:
         raise Transient(
             f"Feed {workflow} has been asked to end, and has not yet: Kafka may be away.",
-            cure=f"It ends when Kafka answers; `vreplication cancel {workflow} --force` ends it without that.",
+            cure=f"Cancel it again when Kafka answers; `vreplication cancel {workflow} --force` ends it without that.",
         )
     raise Refused(f"The driver of workflow {workflow} did not respond.", cure="Stop its process and cancel again.")
 

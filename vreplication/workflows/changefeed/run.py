@@ -348,7 +348,9 @@ def _fenced(session: Session, spec: FeedSpec, password: str) -> str:
         log.warning("the feed's producer could not be fenced: %s", error)
         if is_forced():
             return UNFENCED
-        cure = f"It ends when Kafka answers; `vreplication cancel {spec.workflow} --force` ends it without that."
+        # Of the command line nothing tries again by itself: whoever was to end it ends with this.
+        force = f"`vreplication cancel {spec.workflow} --force`"
+        cure = f"Cancel it again when Kafka answers; {force} ends it without that."
         raise Transient(
             f"The feed's producer cannot be fenced, so it is not cancelled yet. {error}", cure=cure
         ) from None
