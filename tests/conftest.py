@@ -165,11 +165,16 @@ def _place(values: list[str], value: str) -> int:
 
 def pytest_collection_finish() -> None:
     """What is in memory by now stays there: no collection of garbage need look through thousands of tests again."""
-    gc.collect()
-    gc.freeze()
+    _keep_in_memory()
     if "airflow" in sys.modules and "AIRFLOW_HOME" not in os.environ:
         # Its home is fixed when it is first imported: that would be the developer's.
         raise pytest.UsageError("A test file imports Airflow when it is collected; see tests/dags/alone.py.")
+
+
+def _keep_in_memory() -> None:
+    """Catch-up collects garbage at each start, in these processes too, and a test may begin it hundreds of times."""
+    gc.collect()
+    gc.freeze()
 
 
 def _keep_together(item: pytest.Item) -> None:
@@ -260,9 +265,11 @@ def airflow(pauses: Path) -> Iterator[Deployment]:
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
     """What takes a twentieth of a core though it is idle ends with the last test that needs it."""
     yield
+    if nextitem is None or nextitem.path != item.path:
+        _keep_in_memory()
     if is_last(item, _needs_airflow):
         _AIRFLOW.close()
     if is_last(item, _needs_kafka_cluster):
