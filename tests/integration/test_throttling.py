@@ -22,7 +22,7 @@ from tests.support.flow import Run, begin, call, let_go, paused_at, wait_reached
 from tests.support.private_server import missing, private_server
 from tests.support.small_disk import small_disk_at
 from vreplication.cli import metrics
-from vreplication.engine import effort, steering
+from vreplication.engine import beater, effort, steering
 from vreplication.errors import Refused
 from vreplication.mysql import disk, load
 from vreplication.mysql.server import inspect
@@ -32,14 +32,13 @@ from vreplication.phases import Phase
 from vreplication.planning.facts import Verdict
 from vreplication.planning.plan import make_plan
 from vreplication.planning.spec import make_spec
-from vreplication.settings import GATE_PERIOD_SECONDS, SIDECAR, Pace
+from vreplication.settings import SIDECAR, Pace
 from vreplication.state import journal, throttling, workflows
 from vreplication.throttle.pace import spared
 from vreplication.workflows import operate
 
 pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.either]
 ALTER = "ADD COLUMN z INT"
-BEATS_A_SECOND = round(1 / GATE_PERIOD_SECONDS)
 
 
 @pytest.fixture
@@ -309,7 +308,7 @@ def told_under_way(database: Database, run: Run, before: str, given: Mapping[str
 
         assert effort.tune(database.url, run.workflow, "dba", given).endswith(" It holds at once.")
         told, holds = last, _ = look()
-        while holds and last - told <= BEATS_A_SECOND:
+        while holds and last - told <= 1 / beater.GATE_PERIOD_SECONDS:
             last, holds = look()
         assert not holds, "it is held back as before"
 

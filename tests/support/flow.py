@@ -27,6 +27,7 @@ from sandbox.databases import Database
 from sandbox.processes import descendants
 from tests.support import local_spark
 from tests.support.forked import Forked
+from tests.support.hurried import hurry
 from vreplication.cutover.attempt import CutOver
 from vreplication.engine.replicate import replicate
 from vreplication.engine.result import Result
@@ -99,6 +100,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(online_ddl, "SparkStart", local_spark.LocalStart)
     monkeypatch.setattr(operate, "SparkStart", local_spark.LocalStart)
     monkeypatch.setattr(driver, "ReplicateProcess", ThreadChild)
+    hurry(monkeypatch.setattr)
 
 
 @pytest.fixture

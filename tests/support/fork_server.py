@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 from tests.support import forked_catch_up, without_spark
 from tests.support.becoming import Asked
+from tests.support.hurried import hurry
 
 
 @dataclass(slots=True, kw_only=True)
@@ -86,6 +87,7 @@ def main() -> None:
     # Ctrl-C is for pytest, which ends us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     load()
+    hurry(setattr)
     assert len(os.listdir("/proc/self/task")) == 1, "what has threads cannot be forked"
     gc.freeze()
     server = Server(asking=socket.socket(fileno=int(sys.argv[1])))

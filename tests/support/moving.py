@@ -18,6 +18,7 @@ import pytest
 
 from tests.support import local_spark
 from tests.support.flow import wait_until
+from tests.support.hurried import hurry
 from tests.support.pairs import Pair
 from vreplication.engine.replicate import replicate_stream
 from vreplication.engine.result import Result
@@ -80,6 +81,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(pyspark, "InheritableThread", threading.Thread)
     monkeypatch.setattr(run, "SparkStart", local_spark.LocalStart)
+    hurry(monkeypatch.setattr)
 
 
 def route_of(pair: Pair) -> Route:
