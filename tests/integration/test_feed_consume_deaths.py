@@ -91,7 +91,7 @@ def test_one_that_hangs_wakes_up_late(
         feed.row(0, bare, 1, None, (1,))
         feed.resolved(1)
     (tmp_path / point).touch()
-    with ConsumingProcess(feed.address(**QUICK), database.url, "row", tmp_path) as first:
+    with ConsumingProcess(feed.address(**QUICK), database.url, "row", tmp_path, idle_seconds=8) as first:
         wait_until(lambda: (tmp_path / f"{point}.reached").exists(), "the point is not reached")
         first.send(signal.SIGSTOP)
         with feed.transaction():

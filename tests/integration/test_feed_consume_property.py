@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from sandbox.databases import Database
 from sandbox.kafka import Cluster
+from tests.support import every_case
 from tests.support.feed_consumers import Consuming
 from tests.support.feed_histories import History, Shown
 from tests.support.feed_producer import FeedWriter, layout_of
@@ -98,7 +99,11 @@ def make_tables(session: Session, *, is_unique: bool) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["row", "transaction"])
 # Nothing to be shrunk in a seed; the same one does not give the same race again, but the same history.
-@settings(max_examples=4, suppress_health_check=list(HealthCheck), phases=(Phase.explicit, Phase.generate))
+@settings(
+    max_examples=every_case.examples(2, 4),
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.explicit, Phase.generate),
+)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_the_target_becomes_what_the_source_is(kafka: Cluster, database: Database, mode: str, seed: int) -> None:
     draw, group, is_unique = random.Random(seed), secrets.token_hex(4), mode == "transaction"

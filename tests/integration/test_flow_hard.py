@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from sandbox.databases import Database, create_database
 from sandbox.servers import RunningServer
-from tests.support import hard, oracle
+from tests.support import every_case, hard, oracle
 from tests.support.flow import Run, contents, definition, wait_until
 from tests.support.hard import Hard, Setting, Write
 from vreplication.engine import recheck
@@ -31,7 +31,7 @@ from vreplication.planning.spec import Spec
 from vreplication.state import journal, workflows
 from vreplication.workflows import operate
 
-GROUPS, SIDE_BY_SIDE = int(os.environ.get("VREPLICATION_HARD_GROUPS", "10")), 4
+GROUPS, SIDE_BY_SIDE = int(os.environ.get("VREPLICATION_HARD_GROUPS", every_case.examples(6, 10))), 4
 SEED_VARIABLE = "VREPLICATION_HARD_SEED"
 _LEGAL = frozenset({1062, 1048, 1264, 1265, 1406, 1366, 1292, 3819, 1665, 1364, 1213, 1267, 3854})
 STRICTER = {

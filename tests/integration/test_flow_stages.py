@@ -279,6 +279,8 @@ def test_catch_up_of_a_failed_workflow_that_nobody_goes_on_with(
     stage: Stage, replicate: CatchUp, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with connect(database.url) as session:
+        # Earlier it would wait for half a minute for somebody to go on.
+        wait_until(lambda: lease.is_alive(session, WORKFLOW, lease.REPLICATE), "it does not begin")
         workflows.move(session, WORKFLOW, Phase.FAILED, "the disk was full")
     replicate.end()
     monkeypatch.setattr(stages, "REOPEN_SECONDS", 0.3)

@@ -16,7 +16,7 @@ from typing import Any
 
 from vreplication.errors import VReplicationError
 from vreplication.feed.address import Address, parse
-from vreplication.feed.consume import consume
+from vreplication.feed.consume import consume, reading
 from vreplication.mysql import url as urls
 from vreplication.mysql.url import SourceUrl
 from vreplication.pausepoints import VARIABLE
@@ -83,10 +83,19 @@ class Consuming:
 
 
 class ConsumingProcess:
-    """One of its own, with a folder of pause points."""
+    """One of its own, with a folder of pause points. idle_seconds: for so long it may keep its locks standing still."""
 
-    def __init__(self, address: Address, target: SourceUrl, mode: str, pauses: Path, group: str = "g") -> None:
-        words = [str(address), _url(target), mode, group]
+    def __init__(
+        self,
+        address: Address,
+        target: SourceUrl,
+        mode: str,
+        pauses: Path,
+        group: str = "g",
+        *,
+        idle_seconds: int = reading._IDLE_SECONDS,
+    ) -> None:
+        words = [str(address), _url(target), mode, group, str(idle_seconds)]
         environment = {**os.environ, VARIABLE: str(pauses), "PYTHONPATH": str(Path(__file__).parents[2])}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.support.feed_consumers", *words],
@@ -129,7 +138,8 @@ def _url(target: SourceUrl) -> str:
 
 
 def main() -> None:
-    where, target, mode, group = sys.argv[1:]
+    where, target, mode, group, idle_seconds = sys.argv[1:]
+    reading._IDLE_SECONDS = int(idle_seconds)
     consume(
         parse(where),
         urls.parse(target),
