@@ -432,8 +432,9 @@ def _is_to_be_verified(work: Work, reasons: Sequence[Reason]) -> bool:
     if not {r.code for r in reasons} <= {"not_released", LEFT_BEHIND} or not (reasons and minutes):
         return False
     ages = [verdicts.age_seconds(session, table) for table in work.driver.table_ids(work.number)]
-    # None: one that did not come to its end has found something wrong (`_repair`).
-    return any(age is None or age > 60 * minutes for age in ages)
+    # None on the first way, which is verified before the gate: one that did not come to its end has found something
+    # wrong (`_repair`). On a later one: none has been asked for yet.
+    return any(work.number == 1 if age is None else age > 60 * minutes for age in ages)
 
 
 def _compare_written(work: Work) -> None:
