@@ -1,4 +1,4 @@
-"""Keys written since a verification began: to take them off holds up nobody else."""
+"""Keys written since a verification began: to take them off holds up no one else."""
 
 from __future__ import annotations
 

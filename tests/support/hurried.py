@@ -19,5 +19,5 @@ def hurry(patch: Callable[[Any, str, float], None]) -> None:
     patch(beater, "GATE_PERIOD_SECONDS", 0.1)
     patch(gate, "_POLL_SECONDS", 0.1)
     patch(gate, "_CLEAR_SECONDS", 0.05)
-    # Without a JVM nobody ends a task, which would be waited for in vain.
+    # Without a JVM no one ends a task, which would be waited for in vain.
     patch(jobs, "STOP_SECONDS", 2.0)

@@ -34,7 +34,7 @@ class Sink:
 
 class Tailer:
     def leave(self, name: str) -> None:
-        """Nobody is followed by it."""
+        """No table is followed by it."""
 
 
 def test_the_only_follower_keeps_no_more_than_any_other() -> None:

@@ -96,7 +96,7 @@ def _is_never_instant(alter: str) -> bool:
 def choose(facts: Facts) -> Choice:
     """Prove what is asked for. Raises Refused for a bad value of VREPLICATION_AUTO_STRATEGY."""
     asked: str = facts.spec.strategy
-    # Asked for by name it is refused: to leave out one of two wishes without a word is worse.
+    # Asked for by name it is refused: to leave out one of two options without a word is worse.
     if facts.spec.revert_window is not None and asked != ONLINE:
         words = "--revert-window keeps the original, and there is one only where the table is copied."
         return Choice(name=ONLINE, reason=words, is_refused=asked != "auto")

@@ -3,7 +3,7 @@
 What must stay true: `find` only reads and `remove` takes away one thing that `find` has named, having looked again; a
 table goes only under its own lock and only when it is the very one that was named (InnoDB's identity; which one that is
 its name and definition say behind a failover); nothing of a workflow that goes on or may go on (a failed one, too) is
-touched; the original of a workflow that is unknown is never touched, for it holds rows that nobody else has.
+touched; the original of a workflow that is unknown is never touched, for it holds rows that stand nowhere else.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def remove(session: Session, item: Item, by: str) -> bool:
     drops = {WINDOW: _close_window, RETIRED: _drop_retired, SHADOW: _drop_shadow, LEASE: _drop_lease}
     drop = drops.get(item.kind, _drop_rows)
     is_gone = drop(session, item)
-    # An entry that tells of old entries would be the newest row of what was to be emptied.
+    # An entry about old entries would be the newest row of what was to be emptied.
     if is_gone and item.kind not in _AGEING:
         journal.write(session, item.workflow or "", "dropped", f"{item.kind} {item.what}", actor=by)
     return is_gone

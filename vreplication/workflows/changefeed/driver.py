@@ -82,7 +82,7 @@ class Counts:
 
 
 def _added(now: Sequence[int], more: Sequence[int]) -> list[int]:
-    # A feed that was scaled tells of more partitions, or fewer, than a moment ago.
+    # A feed that was scaled has more partitions, or fewer, than a moment ago.
     return [each + (more[number] if number < len(more) else 0) for number, each in enumerate(now)]
 
 

@@ -135,7 +135,7 @@ def _checked(session: Session, source: SourceUrl | None, workflow: str) -> Move:
 
 
 def _answers(source: SourceUrl, move: Move) -> bool:
-    """Raises Refused where what answers lets nobody in."""
+    """Raises Refused where what answers lets no one in."""
     try:
         with connect(source, use_database=False, read_timeout=BEAT_SECONDS) as session:
             return identity(inspect(session)) == move.source_server

@@ -105,7 +105,7 @@ def open_side(work: Work, ends: Ends, began: float | None, opener: Session | Non
     """
     driver, home = work.driver, ends.home
     move = moves.load(home, driver.workflow)
-    # From here on a cancel has come too late: heeded, it would end us while writes are denied on both sides.
+    # From here on a cancel has come too late: acted on, it would end us while writes are denied on both sides.
     driver.note_switched()
     if move.decision is Decision.DECIDED:
         if work.number == 1:

@@ -114,7 +114,7 @@ class MoveSpec(Request):
             raise ValueError("tables are named, and all tables are asked for: choose one")
         if not self.tables and not self.all_tables:
             raise ValueError("no table is named: name some, or ask for all tables")
-        # Passed over it would look as if a table had been left out that nobody had asked for.
+        # Passed over it would look as if a table had been left out that no one had asked for.
         if self.exclude and not self.all_tables:
             raise ValueError("exclude goes with all tables only")
         return self

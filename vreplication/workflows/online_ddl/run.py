@@ -159,7 +159,7 @@ def plan_or_resume(
     it go on as well. is_member: of a group, whose run calls this. claimant: who has claimed it from the queue.
 
     Raises Refused, or Interrupted: then nothing was made. One that begins again keeps its row, with what was asked of
-    it, until the next one takes its place; `prepare` heeds the interrupt.
+    it, until the next one takes its place; `prepare` looks at the interrupt.
     """
     spec = online(spec) if is_together else spec
     with connect(url, read_timeout=TABLE_SECONDS) as session:
@@ -174,7 +174,7 @@ def plan_or_resume(
         reach("workflow.planned")
         _heed(stop, is_new)
         plan = prepare.create(session, plan, spec.workflow or "", by, claimant, is_anew=not is_new)
-        # Of several, also what was asked while this one was planned: nobody found a row to write it to.
+        # Of several, also what was asked while this one was planned: there was no row yet to write it to.
         operator_requests.write(session, spec.workflow or "", asked_before())
         return plan
 
