@@ -169,11 +169,15 @@ def test_ddl_on_another_table_passes(app: Session, database: Database, pauses: P
 # -- operators ---------------------------------------------------------------------------------------------------------
 
 
-def test_cancel_of_a_live_workflow_removes_what_we_made(app: Session, database: Database, pauses: Path) -> None:
+@pytest.mark.parametrize("point", ["workflow.copied", "workflow.gate_open", "cutover.locked"])
+def test_cancel_of_a_live_workflow_removes_what_we_made(
+    app: Session, database: Database, pauses: Path, point: str
+) -> None:
+    """Also where the driver reads what is asked for only behind the cut-over: each half second."""
     before = definition(app, "t")
-    with paused_at(pauses, "workflow.copied"):
+    with paused_at(pauses, point):
         run = begin(database, "t", "ADD COLUMN z INT")
-        wait_reached(pauses, "workflow.copied", run)
+        wait_reached(pauses, point, run)
         with connect(database.url) as session:
             workflows.request_cancel(session, run.workflow)
     result = run.result()

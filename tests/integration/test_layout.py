@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sandbox.databases import Database
 from tests.support.flow import begin, quick, wait_until
 from vreplication.errors import LeaseHeld, VReplicationError
-from vreplication.mysql.session import Session, connect
+from vreplication.mysql.session import LockWait, Session, connect
 from vreplication.phases import Phase
 from vreplication.settings import SIDECAR
 from vreplication.state import journal, layout, workflows
@@ -139,3 +140,28 @@ def test_two_that_come_at_the_same_time(session: Session, database: Database) ->
     for thread in threads:
         thread.join(60)
     assert (errors, definitions(session)) == ([], new)
+
+
+def test_a_deadlock_with_another_process_is_no_end(
+    session: Session, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DDL against a query of several tables: the server ends one of the two."""
+    new = definitions(session)
+    go_back(session)
+    chosen = [(layout, "_run"), (layout, "_definition"), (Session, "named_rows")]
+    for where, name in chosen:
+        monkeypatch.setattr(where, name, once_a_deadlock(getattr(where, name)))
+    assert workflows.load_all(session) == []
+    layout.install(session)
+    assert definitions(session) == new
+
+
+def once_a_deadlock(call: Callable[..., Any]) -> Callable[..., Any]:
+    left = [LockWait("Deadlock found when trying to get lock; try restarting transaction (1213)")]
+
+    def called(*args: Any) -> Any:
+        if left:
+            raise left.pop()
+        return call(*args)
+
+    return called

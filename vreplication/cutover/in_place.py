@@ -53,7 +53,7 @@ class Tried:
 class InPlace:
     """check: raises what ends the workflow; asked while it runs. announce: as of `CutOver`.
 
-    is_held: asked last of all, by a connection of its own: somebody has paused the workflow since its gate was open.
+    stopped_by: asked last of all, by a connection of its own: `paused` or `cancelled` since its gate was open.
     """
 
     url: SourceUrl
@@ -62,7 +62,7 @@ class InPlace:
     sql: str
     check: Callable[[], None]
     announce: Callable[[tuple[int, ...]], None]
-    is_held: Callable[[Session], bool]
+    stopped_by: Callable[[Session], str | None]
     deadline_seconds: float = CUTOVER_DEADLINE_SECONDS
 
     @property
@@ -80,8 +80,8 @@ class InPlace:
             # A former attempt may have altered it without hearing the answer; an ALTER is done once.
             if decide(spare, self.row) == SWITCHED:
                 return Tried(is_done=True, millis=0.0)
-            if self.is_held(spare):
-                return Tried(is_done=False, millis=0.0, reason="The workflow was paused a moment ago.")
+            if stopped_by := self.stopped_by(spare):
+                return Tried(is_done=False, millis=0.0, reason=f"The workflow was {stopped_by} a moment ago.")
             asked = _Statement(worker, self.sql)
             began = SYSTEM.monotonic()
             try:

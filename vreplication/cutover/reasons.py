@@ -32,9 +32,9 @@ OTHERS = "others"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """`code` is for programs: not_matched, not_verified, dirty, not_running, lag, paused, prepared, not_released,
-    blocked, old_snapshot, others, left_behind. `sentence` is for people. value, limit, unit: where there is a
-    figure."""
+    """`code` is for programs: not_matched, not_verified, dirty, not_running, lag, paused, cancelled, prepared,
+    not_released, blocked, old_snapshot, others, left_behind. `sentence` is for people. value, limit, unit: where there
+    is a figure."""
 
     code: str
     sentence: str
@@ -87,9 +87,7 @@ def why_closed(
     if not row.is_in_place:
         found += [*_copy_reasons(session, row), *_verdict_reasons(session, row)]
         found += catch_up_reasons(session, row.id, server)
-    # Read anew: `row` was read when the workflow came to the gate, and an operator pauses at any time.
-    if workflows.load(session, row.id).is_paused:
-        found.append(Reason(code="paused", sentence=f"The workflow is paused; `vreplication resume {row.id}` goes on."))
+    found += asked_reasons(session, row.id)
     if needs_release and gate.released_by(session, row.id) is None:
         found.append(Reason(code="not_released", sentence=_waiting(row, window)))
     found += _blocker_reasons(session, server, row, own)
@@ -98,6 +96,17 @@ def why_closed(
         moments = filter(None, (level_since, copied_at(session, row.id)))
         found += _snapshot_reasons(session, max(moments, default=None), own)
     return found
+
+
+def asked_reasons(session: Session, workflow: str) -> list[Reason]:
+    """A pause or a cancel. Read anew: an operator asks for one at any time, and until the driver's beat has seen a
+    cancel everything may be done.
+    """
+    stopped_by = workflows.load(session, workflow).stopped_by
+    if stopped_by == "cancelled":
+        return [Reason(code="cancelled", sentence="The workflow is being cancelled.")]
+    sentence = f"The workflow is paused; `vreplication resume {workflow}` goes on."
+    return [Reason(code="paused", sentence=sentence)] if stopped_by else []
 
 
 def copied_at(session: Session, workflow: str) -> datetime | None:

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from vreplication.errors import LeaseHeld, Refused, Terminal, Transient
 from vreplication.mysql.quoting import ident
-from vreplication.mysql.session import Session, SqlError
+from vreplication.mysql.session import LockWait, Session, SqlError
 from vreplication.settings import SIDECAR
 from vreplication.state import lease
 
@@ -31,6 +31,8 @@ _DENIED = frozenset({1044, 1142, 1143})
 _DONE_BEFORE = frozenset({1050, 1060, 1061, 1091})
 """The table, column or key is there already, or is gone already."""
 _LOCK, _LOCK_SECONDS = "vreplication.layout", 60
+_DEADLOCKS = 5
+"""In a row, before one is raised."""
 
 
 def exists(session: Session) -> bool:
@@ -43,9 +45,10 @@ def look(session: Session, query: Callable[[], T]) -> T | None:
     """What the query finds; None where no sidecar was installed. Where one was, it costs nothing to ask so.
 
     Asked again when it failed and the sidecar is there: it may have been installed in between, or is of an earlier
-    release, and is brought up to date. Raises Refused where the user may not read it.
+    release, and is brought up to date, maybe by another process, whose DDL can end a query of several tables as a
+    deadlock. Raises Refused where the user may not read it.
     """
-    with contextlib.suppress(SqlError):
+    with contextlib.suppress(SqlError, LockWait):
         return query()
     try:
         if not exists(session):
@@ -99,9 +102,17 @@ def unlike(session: Session) -> str:
 def install(session: Session) -> None:
     """Create what is missing and run the migrations that are missing.
 
-    Raises Terminal where the sidecar is of a newer release, LeaseHeld while an earlier release is at work on it, and
-    Refused where the user may not make it.
+    Begun again behind a deadlock: between our DDL and a look of another process at several of these tables the server
+    may choose ours to end. Raises Terminal where the sidecar is of a newer release, LeaseHeld while an earlier release
+    is at work on it, and Refused where the user may not make it.
     """
+    for _ in range(_DEADLOCKS):
+        with contextlib.suppress(LockWait):
+            return _install(session)
+    _install(session)
+
+
+def _install(session: Session) -> None:
     try:
         session.execute_raw(f"CREATE DATABASE IF NOT EXISTS {ident(SIDECAR)}")
     except SqlError as error:

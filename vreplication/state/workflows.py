@@ -77,6 +77,13 @@ class WorkflowRow:
         return self.phase in ENDED
 
     @property
+    def stopped_by(self) -> str | None:
+        """What an operator has asked for that holds a switch back: `cancelled` or `paused`."""
+        if self.is_cancel_requested and not self.is_cut:
+            return "cancelled"
+        return "paused" if self.is_paused else None
+
+    @property
     def keeps_one(self) -> bool:
         """Of several rows of one value under a new unique key (workflows/online_ddl/dedup.py)."""
         return str(self.spec.get("on_duplicate", "fail")) != "fail"

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from vreplication.clock import SYSTEM
-from vreplication.cutover.reasons import LEFT_BEHIND, Reason, catch_up_reasons
+from vreplication.cutover.reasons import LEFT_BEHIND, Reason, asked_reasons, catch_up_reasons
 from vreplication.engine import maintenance, recheck
 from vreplication.engine.job import StreamJob, StreamTable
 from vreplication.engine.recheck import Recheck
@@ -464,15 +464,10 @@ def why_closed(work: Work, is_asked: Callable[[], bool]) -> list[Reason]:
 
 def unwanted(work: Work, is_asked: Callable[[], bool]) -> list[Reason]:
     """What an operator has asked for, or not, that holds the switch back."""
-    found, workflow = _asked_reasons(work, is_asked), work.driver.workflow
-    if workflows.load(work.driver.session, workflow).is_paused:
-        found.append(
-            Reason(code="paused", sentence=f"The workflow is paused; `vreplication resume {workflow}` goes on.")
-        )
-    return found
+    return [*_not_released(work, is_asked), *asked_reasons(work.driver.session, work.driver.workflow)]
 
 
-def _asked_reasons(work: Work, is_asked: Callable[[], bool]) -> list[Reason]:
+def _not_released(work: Work, is_asked: Callable[[], bool]) -> list[Reason]:
     if is_asked():
         return []
     workflow, window = work.driver.workflow, work.spec.cutover_window

@@ -83,7 +83,7 @@ def _try(driver: Driver, at: AtGate, number: int) -> Tried:
         sql=sql,
         check=driver.check,
         announce=driver.announce,
-        is_held=lambda session: workflows.load(session, at.row.id).is_paused,
+        stopped_by=lambda session: workflows.load(session, at.row.id).stopped_by,
     )
     tried = attempt.attempt(functools.partial(_fence, driver))
     if not tried.is_done:

@@ -200,8 +200,8 @@ class _Attempt:
                 member.driver.check()
         workflow, found = part.row.id, self._jobs[part.row.id]
         # It may have come since the gate was looked at, a second before or several.
-        if workflows.load(other, workflow).is_paused:
-            raise Transient("the workflow was paused a moment ago")
+        if stopped_by := workflows.load(other, workflow).stopped_by:
+            raise Transient(f"the workflow was {stopped_by} a moment ago")
         # dirty_under_lock: a row may have pushed another one out between the gate's last look and the marker.
         if found.mapping.may_collide and dirty.is_any(other, workflow):
             raise Transient("a row gave way to another one under the new unique key a moment ago")
