@@ -18,6 +18,7 @@ from tests.support.flow import contents, paused_at, purge_logs, wait_reached, wa
 from tests.support.oracle import application, plain_alter, settings
 from tests.support.staged import BUSY_SECONDS, MISSED_SECONDS, WORKFLOW, Called, CatchUp
 from vreplication.engine import child, maintenance
+from vreplication.mysql.server import started_at
 from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
 from vreplication.settings import SIDECAR
@@ -162,7 +163,7 @@ def test_every_stage_may_be_called_again(stage: Stage, replicate: CatchUp, datab
 def test_a_server_started_since_the_verification_is_verified_again(
     stage: Stage, replicate: CatchUp, database: Database
 ) -> None:
-    """It may have come back without the end of its log."""
+    """It may have come back without the end of its log, and within the second."""
     tasks.copy(stage)
     tasks.verify(stage)
     tasks.enter_gate(stage)
@@ -172,6 +173,9 @@ def test_a_server_started_since_the_verification_is_verified_again(
         assert verdicts.is_of_this_run(session, WORKFLOW)
         # As if the server, which runs for minutes, had been started a moment ago.
         session.execute_raw(f"UPDATE {SIDECAR}.verification SET finished_at = finished_at - INTERVAL 1 YEAR")
+        assert not verdicts.is_of_this_run(session, WORKFLOW)
+        # Verified, killed and started in one second.
+        session.execute_raw(f"UPDATE {SIDECAR}.verification SET finished_at = FROM_UNIXTIME({started_at(session)}+0.9)")
         assert not verdicts.is_of_this_run(session, WORKFLOW)
         tasks.cut_over(stage)
         assert verdicts.is_of_this_run(session, WORKFLOW)
