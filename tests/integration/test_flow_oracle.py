@@ -418,6 +418,14 @@ def test_a_servers_defaults_for_sessions(database: Database, values: dict[str, i
         at_the_gate(database, "MODIFY u VARCHAR(8)", ["DELETE FROM t WHERE id=2", "INSERT INTO t VALUES (9,'b')"])
 
 
+def test_a_servers_limit_of_plain_alters_or_of_ranges(database: Database, server: RunningServer) -> None:
+    values = {"alter_algorithm": "INPLACE"} if server.is_mariadb else {"range_optimizer_max_mem_size": 1}
+    make(database, "CREATE TABLE t (id INT PRIMARY KEY, u VARCHAR(9))", "INSERT INTO t VALUES (1,'a'),(2,'b')")
+    with settings(database, **values):
+        run = begin(database, "t", "MODIFY u VARBINARY(9)")
+        assert run.result().event == "complete", run.result()
+
+
 def test_the_alter_is_tried_under_the_servers_mode(database: Database) -> None:
     make(database, "CREATE TABLE t (id INT PRIMARY KEY, dt DATETIME)", "INSERT INTO t VALUES (1,'2024-01-01')")
     alter = "CHANGE dt dt DATETIME NOT NULL DEFAULT '1970-00-00 00:00:00'"
