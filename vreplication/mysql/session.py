@@ -119,9 +119,8 @@ def _column(data: bytes, encoding: str) -> Any:
     return FieldDescriptorPacket(data, encoding)
 
 
-DUPLICATE = 1062
-"""Code of a SqlError: a row with that key is there already."""
-NO_SUCH_TABLE, NO_SUCH_SCHEMA, QUERY_KILLED = 1146, 1049, 1317
+DUPLICATE, NO_SUCH_TABLE, NO_SUCH_SCHEMA, QUERY_KILLED = 1062, 1146, 1049, 1317
+"""Codes of a SqlError; the first: a row with that key is there already."""
 
 
 class SqlError(Terminal):
@@ -152,6 +151,10 @@ def is_passing(error: VReplicationError) -> bool:
 
 class ConnectionLost(Transient):
     """The connection is gone; what it was doing is rolled back, unless it was a COMMIT (then: Ambiguous)."""
+
+
+class ServerFull(ConnectionLost):
+    """The server answers, and lets nobody more in at the moment."""
 
 
 class Session:
@@ -493,8 +496,9 @@ def _translate(error: pymysql.err.Error, sql: str, where: str) -> VReplicationEr
         return LockWait(f"{words} ({code})")
     if code in _NOT_REACHED and sql == "connect":
         return ConnectionLost(f"The server at {where} cannot be reached: {words} ({code}).", cure=_PLACE_CURE)
-    if isinstance(error, pymysql.err.InterfaceError) or code in _LOST or (code in _RETRY and sql == "connect"):
-        return ConnectionLost(f"The connection to the server was lost: {words} ({code}).")
     if code in _RETRY:
-        return Transient(f"{words} ({code})")
+        full = f"The server takes no connection at the moment: {words} ({code})."
+        return ServerFull(full) if sql == "connect" else Transient(f"{words} ({code})")
+    if isinstance(error, pymysql.err.InterfaceError) or code in _LOST:
+        return ConnectionLost(f"The connection to the server was lost: {words} ({code}).")
     return SqlError(f"{words} ({code})", code=code)

@@ -15,7 +15,7 @@ from vreplication.engine import spool
 from vreplication.engine.result import Result
 from vreplication.errors import LeaseHeld, Refused, Transient, VReplicationError
 from vreplication.mysql.server import identity, inspect
-from vreplication.mysql.session import Session, connect
+from vreplication.mysql.session import ServerFull, Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.pausepoints import reach
 from vreplication.phases import OVER, Phase
@@ -139,6 +139,11 @@ def _answers(source: SourceUrl, move: Move) -> bool:
     try:
         with connect(source, use_database=False, read_timeout=BEAT_SECONDS) as session:
             return identity(inspect(session)) == move.source_server
+    except ServerFull as error:
+        # As alive as can be: its application has all of its connections.
+        raise Refused(
+            f"A server answers at {source}: {error.message}", cure="Try again when it has one free."
+        ) from None
     except Transient:
         return False
     except VReplicationError as error:
