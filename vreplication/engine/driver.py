@@ -22,7 +22,7 @@ from vreplication.engine.effort import effort
 from vreplication.engine.foretelling import Foretelling
 from vreplication.engine.steering import Steering
 from vreplication.errors import Ambiguous, Cancelled, Interrupted, Terminal, Transient, VReplicationError
-from vreplication.mysql.session import ConnectionLost, LockWait, Session, connect
+from vreplication.mysql.session import ConnectionLost, LockWait, Session, SqlError, connect, is_passing
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
 from vreplication.progress import snapshot
@@ -237,12 +237,12 @@ class Driver:
             self._closing.wait(_RECONNECT_PAUSE_SECONDS)
 
     def ride_out(self, error: VReplicationError) -> None:
-        """The server was lost, or somebody's lock was in the way: wait until it answers.
+        """The server was lost, somebody's lock was in the way, or a statement was killed: wait until it answers.
 
         Raises `error` when it stays away, or when nothing gets on.
         """
-        if isinstance(error, LockWait):
-            log.warning("a lock was in the driver's way: %s", error)
+        if is_passing(error):
+            log.warning("a statement of the driver's was not done: %s", error)
             self.notify(f"{error.message}. Trying again.")
         else:
             log.warning("the server was lost: %s", error)
@@ -313,8 +313,11 @@ class Driver:
                 log.warning("the driver's heartbeat failed: %s", error)
                 self._closing.wait(1.0)
             except Terminal as error:
-                self._ended = error
-                return
+                if not is_passing(error):
+                    self._ended = error
+                    return
+                log.warning("a statement of the driver's heartbeat was killed: %s", error)
+                self._closing.wait(1.0)
             except Exception as error:  # a silent end of this thread would look like a dead driver
                 log.exception("the driver's heartbeat failed")
                 self._ended = Terminal(f"The driver's heartbeat failed: {type(error).__name__}: {error}")
@@ -394,9 +397,14 @@ class Driver:
 
 
 def through_outages(driver: Driver, act: Callable[[], T]) -> T:
-    """Do it, and from wherever it stands do it again each time the server was lost and is back, or a lock is gone."""
+    """Do it, and from wherever it stands do it again each time the server was lost and is back, or a lock is gone.
+
+    And where somebody has killed a statement of it (KILL QUERY).
+    """
     while True:
         try:
             return act()
-        except (ConnectionLost, Ambiguous, LockWait) as error:
+        except (ConnectionLost, Ambiguous, LockWait, SqlError) as error:
+            if isinstance(error, SqlError) and not is_passing(error):
+                raise
             driver.ride_out(error)

@@ -31,7 +31,7 @@ from vreplication.errors import (
     Transient,
     VReplicationError,
 )
-from vreplication.mysql.session import LockWait, Session, connect
+from vreplication.mysql.session import LockWait, Session, SqlError, connect, is_passing
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
 from vreplication.settings import OUTAGE_SECONDS
@@ -93,7 +93,10 @@ def _replicate(of: Stream, stop: Stop, setting: Setting) -> None:
         except RulesRenewed as error:
             log.info("catch-up starts again from its checkpoint: %s", error)
             watermark = watermark_of(error.protocol)
-        except (Transient, Ambiguous) as error:
+        except (Transient, Ambiguous, SqlError) as error:
+            if isinstance(error, SqlError) and not is_passing(error):
+                _note_failure(of, our_lease, error)
+                raise
             failures = 0 if _reached(watermark) != before or isinstance(error, LockWait) else failures + 1
             log.warning("catch-up starts again from its checkpoint: %s", error)
             if failures > _PATIENCE:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vreplication.errors import Transient, VReplicationError
 from vreplication.mysql.ends import Ends, Route
+from vreplication.mysql.session import is_passing
 from vreplication.pausepoints import reach
 from vreplication.settings import WORK_SECONDS, Pace
 from vreplication.spark.jobs import Jobs, first_line, heed_signal
@@ -128,7 +129,9 @@ class _Crew:
         if answer.error is None:
             return on_result(answer.result)
         count = self.attempts[answer.span] = self.attempts.get(answer.span, 0) + 1
-        if not isinstance(answer.error, Transient) or count >= _ATTEMPTS:
+        # A statement that somebody has killed (KILL QUERY) is no lost connection, and passes as one does.
+        is_over = isinstance(answer.error, Transient) or is_passing(answer.error)
+        if not is_over or count >= _ATTEMPTS:
             raise answer.error
         return [answer.span]
 
