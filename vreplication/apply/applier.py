@@ -318,6 +318,8 @@ class Applier:
             self._save_checkpoint()
 
         self._rows.check_there()
+        for table in ending:
+            table.since.make_room(self._lease)
         writer.in_transaction(self._main, self._lease, work)
         for table in ending:
             table.since.saved(rounds[table.id])

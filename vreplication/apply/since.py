@@ -10,10 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from vreplication.apply.batch import keys_of
+from vreplication.apply.writer import in_transaction
 from vreplication.binlog.events import Position, RowChange
 from vreplication.clock import SYSTEM
 from vreplication.mysql.session import Session
 from vreplication.state import since
+from vreplication.state.lease import Lease
 
 MAX_KEYS = 200_000
 """In memory: some tens of megabytes. More are put into the table at once."""
@@ -72,7 +74,20 @@ class SinceKeys:
         The keys alone: who holds the row that says up to where they are would hold up catch-up's heartbeat, which
         writes to it each second.
         """
-        since.add(self.session, self.workflow, list(self.keys), self.round)
+        since.put_aside(self.session, self.workflow, list(self.keys), self.round)
+
+    def make_room(self, lease: Lease) -> None:
+        """Before `end_round`: of a collection that counts no more there may be tens of millions of keys."""
+        # In transactions of their own: one of all of them may take longer than its answer is waited for, again and
+        # again.
+        left = 0 if self.round else 1
+
+        def slice_() -> None:
+            nonlocal left
+            left = since.clear_slice(self.session, self.workflow)
+
+        while left:
+            in_transaction(self.session, lease, slice_)
 
     def end_round(self, position: Position) -> int:
         """As `save`, at a marker: returns the new round, the first where none is under way or it is void."""

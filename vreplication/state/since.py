@@ -15,8 +15,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from vreplication import names
-from vreplication.mysql.quoting import qualified
+from vreplication.mysql.quoting import ident, qualified
 from vreplication.mysql.session import Session
+from vreplication.mysql.values import split_literals
 from vreplication.schema.model import TableMapping
 from vreplication.settings import SIDECAR
 from vreplication.state import keytables, rows, sidecar
@@ -72,11 +73,16 @@ def begin(session: Session, workflow: str, collected: str) -> int:
     """
     found = load(session, workflow)
     number = found.round + 1 if found else 1
-    # No TRUNCATE, which would commit the transaction of the checkpoint.
+    # Few, behind `clear_slice`. No TRUNCATE, which would commit the transaction of the checkpoint.
     session.execute_raw(f"DELETE FROM {_table(workflow)}")
     fields = {"first_round": number, "round": number, "collected": collected}
     rows.put(session, sidecar.since, {"workflow": workflow}, **fields, is_void=0, is_verified=0, keys_waiting=0)
     return number
+
+
+def clear_slice(session: Session, workflow: str) -> int:
+    """Before `begin`: some of what is left of a collection that counts no more; returns how many keys these were."""
+    return session.execute_raw(f"DELETE FROM {_table(workflow)} LIMIT {_SLICE_KEYS}")
 
 
 def save(
@@ -88,9 +94,18 @@ def save(
     rows.change(session, sidecar.since, {"workflow": workflow}, round=next_number, collected=collected)
 
 
+def put_aside(session: Session, workflow: str, keys: Sequence[str], number: int) -> None:
+    """By the applier, whose round is the newest there is: the keys alone."""
+    keytables.put(session, names.since_table(workflow), keys, str(number))
+
+
 def add(session: Session, workflow: str, keys: Sequence[str], number: int) -> None:
     """Keys to be compared again although no change came for them: their rows were copied again."""
-    keytables.put(session, names.since_table(workflow), keys, str(number))
+    for at in range(0, len(keys), KEYS_PER_STATEMENT):
+        part = keys[at : at + KEYS_PER_STATEMENT]
+        values = ",".join(f"({int(number)},{key})" for key in part)
+        width = len(split_literals(part[0]))
+        session.execute_raw(f"INSERT INTO {_table(workflow)} VALUES {values} {_newest(workflow, number, width)}")
 
 
 def add_dirty(session: Session, workflow: str) -> None:
@@ -99,9 +114,20 @@ def add_dirty(session: Session, workflow: str) -> None:
     if found is not None:
         dirty = qualified(SIDECAR, names.dirty_table(workflow))
         columns = session.rows(f"SHOW COLUMNS FROM {dirty}")
-        listed = ",".join(str(row[0]) for row in columns if str(row[0]) != "seen")
-        table = _table(workflow)
-        session.execute_raw(f"REPLACE INTO {table} (round,{listed}) SELECT {found.round},{listed} FROM {dirty}")
+        listed = [str(row[0]) for row in columns if str(row[0]) != "seen"]
+        keys, newest = ",".join(listed), _newest(workflow, found.round, len(listed))
+        session.execute_raw(
+            f"INSERT INTO {_table(workflow)} (round,{keys}) SELECT {found.round},{keys} FROM {dirty} {newest}"
+        )
+
+
+def _newest(workflow: str, number: int, width: int) -> str:
+    """Of a key that is there. Lowered, a change of a later round would be taken for one that was compared before."""
+    table = ident(names.since_table(workflow))
+    # The key to itself, as in `keytables.touch`.
+    keys = (f"{table}.{key_column(i)}={table}.{key_column(i)}" for i in range(width))
+    newest = f"{table}.round=GREATEST({table}.round,{int(number)})"
+    return f"ON DUPLICATE KEY UPDATE {','.join((newest, *keys))}"
 
 
 def make_void(session: Session, workflow: str) -> None:
