@@ -302,6 +302,18 @@ def test_what_can_be_reverted_is_from_its_own_page(
     assert gate.released_by(session, back) == "a-user (Airflow)"
 
 
+def test_what_a_move_without_a_run_has_kept_is_dropped_by_the_command(
+    clients: dict[str, Any], session: Session, database: Database, home: Home
+) -> None:
+    """Where it came from is known by its run alone: Clean up was offered, and then refused."""
+    home.known = [Source(conn_id="new", url=database.url)]
+    make_move(session, "move-1", "shop2", number=2, phase=Phase.COMPLETE)
+    assert buttons_of(clients["admin"], "move-1") == []
+    told = clients["admin"].get("/api/workflows/move-1").json()["kept"]
+    assert told["drop"] == "vreplication cleanup move-1"
+    assert "<code>vreplication cleanup move-1</code> drops them" in clients["admin"].get("/workflows/move-1").text
+
+
 def submit(session: Session, workflow: str, **more: Any) -> None:
     given = {"table": f"t_{workflow}", "alter": ALTER, "workflow": workflow, **more}
     queueing.submit(session, queueing.make_entry("shop", given), "ann@host")

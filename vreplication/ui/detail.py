@@ -65,19 +65,24 @@ def detail(answer: Answer, run: Run | None = None, consumers: Sequence[Answer] =
         "spec": found.row.spec,
         "run": _run(run, seen.phase, about),
         "servers": _servers(about.moved) if about.moved else None,
-        "kept": _kept(about, found.kept),
+        "kept": _kept(about, found.kept, None if _is_at_hand(about, run) else seen.workflow),
         "left_out": _left_out(found.row, found.left_out),
         "outcome": _outcome(found) if seen.phase is Phase.COMPLETE else [],
     }
     # `item` has made none for what is over.
-    if made := _behind_the_end(found):
+    if made := _behind_the_end(found, run):
         data["buttons"] = [button_of(each, seen.workflow, answer.source.conn_id) for each in made]
     return masked_for(data, answer)
 
 
-def _behind_the_end(found: Detail) -> list[Button]:
+def _is_at_hand(about: About, run: Run | None) -> bool:
+    """What is kept can be dropped from here: of a move it is on a server that is known by the move's run alone."""
+    return about.moved is None or run is not None
+
+
+def _behind_the_end(found: Detail, run: Run | None) -> list[Button]:
     about, seen = found.item.about, found.item.snapshot
-    made = of_kept(about, seen, found.kept) if found.kept else []
+    made = of_kept(about, seen, found.kept) if found.kept and _is_at_hand(about, run) else []
     return made + (of_left_out(about, seen, found.left_out) if found.left_out else [])
 
 
@@ -94,12 +99,16 @@ def _count(lines: int) -> str:
     return f"{lines} line{'' if lines == 1 else 's'}"
 
 
-def _kept(about: About, kept: Kept | None) -> Data | None:
+def _kept(about: About, kept: Kept | None, workflow: str | None) -> Data | None:
+    """workflow: where a command is named, for no button drops it."""
     if kept is None:
         return None
     size = None if kept.nbytes is None else numbers.size(kept.nbytes)
     name = "New table" if about.reverts else "Originals" if about.moved else "Original"
-    return {"name": name, "table": kept.table, "nbytes": kept.nbytes, "size": size, "is_open": kept.is_open}
+    drop = f"vreplication cleanup {workflow}" if workflow else None
+    return {
+        "name": name, "table": kept.table, "nbytes": kept.nbytes, "size": size, "is_open": kept.is_open, "drop": drop,
+    }  # fmt: skip
 
 
 def _left_out(row: WorkflowRow, found: LeftOut | None) -> Data | None:
