@@ -49,7 +49,7 @@ def act(name, failures):
 def answer(option, failures):
     acts.clear()
     pauses.clear()
-    approval.operate.release_once, approval.operate.reject = act("release", failures), act("reject", failures)
+    approval.operate.approve, approval.operate.reject = act("release", failures), act("reject", failures)
     event = {
         "chosen_options": [option], "params_input": {}, "responded_by_user": {"id": "7", "name": "ann"},
         "responded_at": SimpleNamespace(isoformat=lambda: "now"), "timedout": False,

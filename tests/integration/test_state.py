@@ -11,6 +11,8 @@ import pytest
 
 from sandbox.databases import Database
 from tests.support.flow import wait_until
+from tests.support.rows import make_move
+from vreplication.cutover.reasons import LEFT_BEHIND
 from vreplication.engine import maintenance
 from vreplication.errors import LeaseHeld, Refused, Superseded, Terminal, Transient
 from vreplication.mysql.server import started_at
@@ -21,6 +23,7 @@ from vreplication.state import (
     checkpoint,
     forecasts,
     gate,
+    held,
     journal,
     layout,
     lease,
@@ -331,6 +334,17 @@ def test_a_release_on_the_page_takes_the_place_of_a_windows(session: Session, da
     assert gate.released_by(session, WORKFLOW) == "ann"
     assert acts.release(database.url, WORKFLOW, "bob") == "It was released before, by ann."
     assert gate.released_by(session, WORKFLOW) == "ann"
+
+
+def test_an_approval_takes_the_place_of_a_release_that_came_before_tables_did(session: Session) -> None:
+    """Which are told and held at the gate: it changed nothing, and the switch waited on for a release."""
+    make_move(session, "m", "new")
+    gate.release(session, "m", "ann")
+    operate.approve(session.url, "m", "bob")
+    assert gate.released_by(session, "m") == "ann"
+    held.note(session, "m", held.GATE, [{"code": LEFT_BEHIND, "sentence": "late came", "value": 1}])
+    operate.approve(session.url, "m", "bob")
+    assert gate.released_by(session, "m") == "bob"
 
 
 def test_a_workflow_is_forgotten_whole_or_not_at_all(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:

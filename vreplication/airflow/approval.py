@@ -25,7 +25,7 @@ from vreplication.errors import Ambiguous, Transient
 from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.progress import moved
-from vreplication.state import definitions, gate, verdicts, workflows
+from vreplication.state import definitions, verdicts, workflows
 from vreplication.workflows import operate
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class CutOverApproval(ApprovalOperator):
         """Say what is asked. Skips when there is nothing to ask any more."""
         with connect(url) as session:
             row, verdict = workflows.load(session, workflow), verdicts.load(session, workflow)
-            by, about = gate.released_by(session, workflow), moved.find(session, workflow)
+            by, about = operate.stands(session, workflow), moved.find(session, workflow)
             found = definitions.load(session, workflow)
         if by is not None or row.is_cut or row.has_ended:
             raise AirflowSkipException(f"No approval is needed: {f'{by} has released it' if by else 'it has ended'}.")
@@ -87,7 +87,7 @@ class CutOverApproval(ApprovalOperator):
 
 
 def _release(found: request.Request, by: str) -> None:
-    operate.release_once(source_url(found.conn_id), found.spec.workflow or "", by)
+    operate.approve(source_url(found.conn_id), found.spec.workflow or "", by)
 
 
 def _reject(found: request.Request, by: str) -> None:

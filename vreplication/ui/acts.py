@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vreplication import names
-from vreplication.cutover.reasons import LEFT_BEHIND
-from vreplication.engine import effort, maintenance
+from vreplication.engine import effort
 from vreplication.errors import Refused
 from vreplication.mysql.session import Session
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import OVER, Phase
 from vreplication.progress import fed
-from vreplication.state import gate, held, journal, lease, workflows
+from vreplication.state import journal, lease, workflows
 from vreplication.state.workflows import WorkflowRow
 from vreplication.ui import FEEDS, MOVES
 from vreplication.ui.asking import quick
@@ -54,20 +53,13 @@ def release(url: SourceUrl, workflow: str, by: str) -> str:
     row = _live(url, workflow, "released")
     with quick(url) as session:
         # Before `operate.release`, which writes this name over that of whoever was first.
-        before = None if _needs_another(session, workflow) else gate.released_by(session, workflow)
-    # A window takes its own back when it closes; a person's, given meanwhile, is to stay.
-    if before is not None and not maintenance.is_a_windows(before):
+        before = operate.stands(session, workflow)
+    if before is not None:
         return f"It was released before, by {before}."
     operate.release(url, workflow, by)
     if "reverts" in row.spec:
         return _asked_to_revert(url, row)
     return "Released: the cut-over follows as soon as everything is verified and caught up."
-
-
-def _needs_another(session: Session, workflow: str) -> bool:
-    """Tables of a move have come since: only a release that is given now is one without them."""
-    noted = held.read(session, workflow).get((workflow, held.GATE), [])
-    return any(each["code"] == LEFT_BEHIND for each in noted)
 
 
 def _asked_to_revert(url: SourceUrl, row: WorkflowRow) -> str:

@@ -13,8 +13,9 @@ import threading
 from collections.abc import Callable
 
 from vreplication.cutover.decide import SWITCHED, decide, settle
+from vreplication.cutover.reasons import LEFT_BEHIND
 from vreplication.cutover.sentry import remove_sentry
-from vreplication.engine import job, log_kept
+from vreplication.engine import job, log_kept, maintenance
 from vreplication.engine.result import Result
 from vreplication.errors import Interrupted, LeaseHeld, Refused, SourceChanged, Terminal, Transient
 from vreplication.mysql.ends import Route
@@ -27,7 +28,8 @@ from vreplication.progress import snapshot
 from vreplication.progress.snapshot import Snapshot
 from vreplication.schema.introspect import exists
 from vreplication.spark.session import SparkStart
-from vreplication.state import gate, journal, lease, workflows
+from vreplication.state import gate, held, journal, lease, moves, workflows
+from vreplication.state.moves import Side
 from vreplication.state.verdicts import Verdict
 from vreplication.state.workflows import WorkflowRow
 from vreplication.verify.verify import Caller
@@ -93,6 +95,29 @@ def release_once(url: SourceUrl, workflow: str, by: str) -> None:
         # A person may have been faster, whose release a window's must not replace: that one is taken back.
         if gate.release_first(session, workflow, by):
             journal.write(session, workflow, "released", actor=by)
+
+
+def approve(url: SourceUrl, workflow: str, by: str) -> None:
+    """As `release_once`, of a person who has been asked."""
+    with connect(url) as session:
+        row = workflows.load(session, workflow)
+        # The first tells of a switch a moment before the second does.
+        is_over = (row.kind == MOVE and moves.load(session, workflow).serving is Side.TARGET) or row.is_cut
+        if is_over or stands(session, workflow) is not None:
+            return
+        _release(session, workflow, by)
+
+
+def stands(session: Session, workflow: str) -> str | None:
+    """Who has released it so that another release would change nothing.
+
+    A window takes its own back when it closes, and tables of a move that have come since want one that is given now.
+    """
+    by = gate.released_by(session, workflow)
+    if by is None or maintenance.is_a_windows(by):
+        return None
+    noted = held.read(session, workflow).get((workflow, held.GATE), [])
+    return None if any(each["code"] == LEFT_BEHIND for each in noted) else by
 
 
 def reject(url: SourceUrl, workflow: str, by: str, source: SourceUrl | None = None) -> None:
