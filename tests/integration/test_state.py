@@ -39,6 +39,7 @@ from vreplication.state.ledger import Chunk, KeyRange, Landing, Split
 from vreplication.state.workflows import WorkflowRow
 from vreplication.ui import acts
 from vreplication.workflows import operate
+from vreplication.workflows.changefeed import run as feeding
 from vreplication.workflows.online_ddl import cleaning
 
 pytestmark = pytest.mark.either
@@ -345,6 +346,12 @@ def test_an_approval_takes_the_place_of_a_release_that_came_before_tables_did(se
     held.note(session, "m", held.GATE, [{"code": LEFT_BEHIND, "sentence": "late came", "value": 1}])
     operate.approve(session.url, "m", "bob")
     assert gate.released_by(session, "m") == "bob"
+
+
+def test_what_is_no_feed_is_not_scaled(session: Session) -> None:
+    """The cure was another id for the new one, where nothing new was begun."""
+    with pytest.raises(Refused, match=r"no change feed, and has no partitions\. `vreplication status`"):
+        feeding.scale(session.url, WORKFLOW, 4, "ann")
 
 
 def test_a_workflow_is_forgotten_whole_or_not_at_all(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -412,8 +412,7 @@ def cancel(source: SourceUrl, workflow: str, password: str) -> Result:
 def scale(source: SourceUrl, workflow: str, partitions: int, by: str) -> str:
     """Ask for so many partitions; whoever sends takes it up. Returns what is to be said."""
     with connect(source) as session:
-        row = workflows.load(session, workflow)
-        resumed(session, row)
+        _check_scalable(workflows.load(session, workflow))
         _, figures = feeds.find(session, workflow) or (None, {})
         topics = int(figures.get("topics") or 1)
         if not 1 <= partitions <= (most := MOST_PARTITIONS // topics):
@@ -424,6 +423,17 @@ def scale(source: SourceUrl, workflow: str, partitions: int, by: str) -> str:
         if not lease.is_alive(session, workflow, lease.DRIVER):
             return f"Noted; it is done when the feed runs: vreplication resume {workflow}"
     return f"Asked for {partitions} partitions; `vreplication status {workflow}` shows when it is done."
+
+
+def _check_scalable(row: WorkflowRow) -> None:
+    """Raises Refused."""
+    if row.kind != FEED:
+        raise Refused(
+            f"Workflow {row.id} is no change feed, and has no partitions.",
+            cure="`vreplication status` lists the feeds.",
+        )
+    if row.phase in OVER:
+        raise Refused(f"Feed {row.id} has ended ({row.phase}) and cannot be scaled.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
