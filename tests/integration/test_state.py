@@ -18,6 +18,7 @@ from vreplication.errors import LeaseHeld, Refused, Superseded, Terminal, Transi
 from vreplication.mysql.server import started_at
 from vreplication.mysql.session import ConnectionLost, Session, connect
 from vreplication.phases import Phase
+from vreplication.progress import metrics
 from vreplication.settings import SIDECAR
 from vreplication.state import (
     checkpoint,
@@ -352,6 +353,13 @@ def test_what_is_no_feed_is_not_scaled(session: Session) -> None:
     """The cure was another id for the new one, where nothing new was begun."""
     with pytest.raises(Refused, match=r"no change feed, and has no partitions\. `vreplication status`"):
         feeding.scale(session.url, WORKFLOW, 4, "ann")
+
+
+def test_the_heartbeat_of_a_moves_later_stream_is_among_the_pages_figures(session: Session) -> None:
+    make_move(session, "m", "new", number=2)
+    lease.acquire(session, "m.s2", lease.REPLICATE)
+    found = metrics.of_server(session, "here", {"move_tables"})
+    assert [s.labels["workflow"] for s in found if s.name == "workflow_heartbeat_age_seconds"] == ["m.s2"]
 
 
 def test_a_workflow_is_forgotten_whole_or_not_at_all(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client import exposition as text_format
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from vreplication import names
 from vreplication.mysql.session import Session
 from vreplication.phases import OVER, Phase
 from vreplication.progress import fed, snapshot
@@ -141,7 +142,8 @@ def of_server(session: Session, server: str, kinds: Collection[str] | None = Non
             found += _of_workflow({"server": server, "workflow": seen.workflow}, seen)
     for workflow, role, age in layout.look(session, lambda: lease.heartbeats(session)) or ():
         labels = {"server": server, "workflow": workflow, "role": role}
-        if kinds is None or workflow in rows:
+        # Of a later stream of a move, too, which has no row of its own.
+        if kinds is None or workflow in rows or names.split_stream(workflow)[0] in rows:
             found.append(Sample(name="workflow_heartbeat_age_seconds", value=age, labels=labels))
     for group in fed.consumers(session):
         if not group.is_forgotten and (kinds is None or _FEED in kinds):
