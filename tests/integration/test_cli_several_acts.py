@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from vreplication.mysql.session import Session, connect
 from vreplication.phases import Phase
 from vreplication.state import groups, layout, lease, workflows
 from vreplication.state.workflows import CREATING
+from vreplication.workflows.online_ddl import group
 
 pytestmark = pytest.mark.either
 
@@ -86,6 +89,29 @@ def test_who_blocks_is_told_of_those_that_have_a_cut_over_to_come(call: Call, se
     code, last, words = call("blockers", ID)
     assert code == 2
     assert f"No table of workflow {ID} waits for a cut-over." in words
+
+
+def test_a_resume_plans_tables_to_come_by_the_options_that_were_given_last(session: Session) -> None:
+    """They were planned by those of the command that began the group, without a word."""
+    begun = groups.find(session, ID)
+    assert begun is not None
+    asked = group.tables_of(begun, session.url.database)
+    now = tuple(spec.model_copy(update={"retired": "drop", "max_lag": 5.0}) for spec in asked.specs)
+    group.begin(replace(asked, specs=now, at_once=1), session.url, threading.Event())
+    noted = groups.find(session, ID)
+    assert noted is not None
+    assert group.tables_of(noted, session.url.database) == replace(asked, specs=now, at_once=1)
+
+
+@pytest.mark.usefixtures("call")
+@pytest.mark.parametrize(("words", "holds"), [(("tune", ID, "--copy-parallelism", "3"), False), (("pause", ID), True)])
+def test_of_those_to_come_is_said_what_holds_for_them(
+    session: Session, words: Any, holds: bool, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setenv(options.SOURCE, str(session.url))
+    monkeypatch.setenv(options.PASSWORD, session.url.password)
+    assert main.run([*words]) == 0
+    assert ("those to come" in capsys.readouterr().out) is holds
 
 
 def test_a_resume_names_those_that_the_living_process_does_not_work_on(call: Call, session: Session) -> None:

@@ -297,7 +297,9 @@ def _on_each(
         json_line({"event": event, "workflow": group.id, "tables": done})
     else:
         begun = f" ({', '.join(done)})" if done else ""
-        say(f"{event.capitalize()}: {len(done)} of {len(group.members)} tables{begun}; those to come, too.")
+        # What is not noted of the group is told those alone that have begun.
+        to_come = "; those to come, too" if asked else ""
+        say(f"{event.capitalize()}: {len(done)} of {len(group.members)} tables{begun}{to_come}.")
 
 
 def _resume(found: Found, workflow: str, args: tuple[str, ...], is_json: bool, replica: SourceUrl | None = None) -> int:

@@ -69,6 +69,12 @@ def create(session: Session, group: Group) -> None:
         raise Refused(f"Workflow {group.id} was started by another process at this moment.") from None
 
 
+def change(session: Session, group: Group) -> None:
+    """What is asked for from now on of tables that have not begun."""
+    with session.transaction():
+        rows.change(session, _t, {"id": group.id}, tables=json.dumps(group.specs), at_once=group.at_once)
+
+
 def find(session: Session, group: str) -> Group | None:
     found = layout.look(session, lambda: rows.find(session, _t, id=group))
     if not found:

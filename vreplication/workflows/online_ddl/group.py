@@ -184,6 +184,10 @@ def begin(tables: Tables, url: SourceUrl, stop: threading.Event) -> None:
         found = groups.find(session, tables.id)
         if found is not None:
             _check_same(session, found, tables)
+            # Who resumes it by its id alone plans tables whose turn has not come by what is noted.
+            if (asked := tables_of(found, session.url.database)) != tables:
+                log.info("options of %s are %s now, and were %s", tables.id, tables, asked)
+                groups.change(session, _group(tables, session.url.database))
             return
         # Before it is planned: planning may search whole tables for duplicates.
         _check_free(session, tables)
