@@ -141,6 +141,15 @@ class Driver:
             self._announced = ids
             lease.beat(self.session, self.lease, self.connections)
 
+    def announce_last(self, session: Session) -> None:
+        """The connection that removes what was made, beside what stands there. Raises Superseded.
+
+        A process that is stopped in the middle of it and wakes up behind a takeover would drop what another workflow
+        has made under the same names since.
+        """
+        self._announced = (*self._announced, session.id)
+        lease.beat(session, self.lease, self.connections)
+
     def start_replicate(self) -> None:
         """Start catch-up; `check` keeps it alive from here on."""
         self.child.start()

@@ -194,6 +194,7 @@ def _untold(workflow: str, error: VReplicationError) -> Result:
 def _ended_at_home(home: Session, workflow: str, driver: MoveDriver, error: VReplicationError) -> Result:
     move = moves.load(home, workflow)
     if isinstance(error, Cancelled):
+        driver.announce_last(home)
         return cancelled(home, driver)
     where = who_serves(move, workflow)
     if isinstance(error, (Interrupted, Transient)):

@@ -140,6 +140,7 @@ def _ended_with_sidecar(session: Session, workflow: str, driver: Driver, error: 
         return _result(session, "interrupted", workflow, reason, exit_code=Interrupted.exit_code)
     if isinstance(error, Cancelled):
         why = None if row.is_cancel_requested else error.message
+        driver.announce_last(session)
         return cancelled(session, row, why, driver)
     told = reason_of(row, error)
     if not isinstance(error, Superseded) and not row.has_ended:
