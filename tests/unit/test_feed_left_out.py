@@ -23,6 +23,11 @@ TABLES = [("shop", "orders"), ("shop", "lines"), ("arch", "old_rows")]
         ("wild_ignore_table", "arch.old\\%,sh.%", None),
         ("wild_do_table", "shop.%,arch.old_rows", None),
         ("wild_do_table", "shop.%", ("arch", "old_rows")),
+        ("do_db", "Shop,arch", ("shop", "orders")),
+        ("do_table", "shop.orders,shop.Lines,arch.old_rows", ("shop", "lines")),
+        ("wild_do_table", "Shop.%,arch.%", ("shop", "orders")),
+        ("ignore_table", "SHOP.lines", ("shop", "lines")),
+        ("wild_ignore_table", "Arch.OLD%", ("arch", "old_rows")),
         ("rewrite_db", "a->b", ("shop", "orders")),
     ],
 )
