@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from lake_setup import T, lake, pairs, read
+from lake_setup import T, lake, layout, pairs, read
 
 from sandbox.kafka import Cluster
 from tests.support.feed_producer import FeedWriter
@@ -254,9 +254,12 @@ def test_a_rows_changes_may_be_in_any_partition(kafka: Cluster, lakes: LakeServe
 
 
 def test_compaction_changes_no_state(kafka: Cluster, lakes: LakeServer, lake: Path) -> None:
-    """Files are merged, then history is folded; old files stay for those who read, as long as they are kept."""
+    """Files are merged, then history is folded; old files stay for those who read, as long as they are kept.
+
+    Of `bare`, which has no key, a row was there before the feed: it goes, and later one like it comes.
+    """
     feed = FeedWriter(kafka, 1)
-    gone = replace(T, table="gone")
+    gone, bare = replace(T, table="gone"), layout("bare", ("id", "int"), ("a", "int"), key=())
     for at in range(1, 7):
         with feed.transaction():
             feed.row(0, T, at * 10, None, (at, at))
@@ -267,21 +270,26 @@ def test_compaction_changes_no_state(kafka: Cluster, lakes: LakeServer, lake: Pa
             if at == 1:
                 feed.row(0, gone, 12, None, (1, 1))
                 feed.ddl(13, "shop", "DROP TABLE gone")
+                feed.row(0, bare, 14, (9, 9), None)
+            if at == 6:
+                feed.row(0, bare, 62, None, (9, 9))
             feed.resolved(at * 10 + 5)
         lakes.fill(feed.address(), lake)
     times = [10, 11, 20, 21, 41, 42, 55, 65]
     before = {t: read(lakes, lake, at=t) for t in times}
     old = Store(lake).open()
     done = lakes.compact(lake)
-    assert (done["files_before"], done["files_after"]) == (7, 2)
+    assert (done["files_before"], done["files_after"]) == (9, 3)
     assert {t: read(lakes, lake, at=t) for t in times} == before
     assert read(lakes, lake, table="shop.gone", at=12) == [(1, 1)]
+    assert [read(lakes, lake, table="shop.bare", at=t) for t in (42, 65)] == [[], [(9, 9)]]
     assert all((lake / path).exists() for path in old.paths())
     with pytest.raises(Refused, match="not yet to"):
         lakes.compact(lake, fold_before=10_000)
     done = lakes.compact(lake, fold_before=42)
     assert done["horizon"] == 42
     assert {t: read(lakes, lake, at=t) for t in times[5:]} == {t: before[t] for t in times[5:]}
+    assert [read(lakes, lake, table="shop.bare", at=t) for t in (42, 65)] == [[], [(9, 9)]]
     with pytest.raises(Refused, match=r"folded: what was before .* can no longer be told"):
         lakes.rows(lake, "shop.t", 41)
     assert "gone" not in {each.name for each in Store(lake).open().names}
@@ -291,7 +299,7 @@ def test_compaction_changes_no_state(kafka: Cluster, lakes: LakeServer, lake: Pa
     lakes.fill(feed.address(), lake)
     assert len(lakes.changes(lake, "shop.t")) < 3 + 6
     done = lakes.compact(lake, keep_seconds=0)
-    assert done["removed"] == 8
+    assert done["removed"] == 11
     assert not any((lake / path).exists() for path in old.paths())
     lakes.compact(lake, keep_seconds=0)
     named = Store(lake).open().paths()

@@ -13,7 +13,7 @@ transactions are there whole, or it is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import reduce
@@ -152,10 +152,21 @@ def _last(rows: Any, version: Version) -> Any:
         by = ", ".join(types.identity(each.kind, each.type, types.quoted(each.name)) for each in keys)
         ranked = rows.selectExpr("*", f"row_number() OVER (PARTITION BY {by} ORDER BY {_IS_LATER} DESC) AS vr_rank")
         return ranked.filter(f"vr_rank = 1 AND {OP} <> 'D'").drop("vr_rank")
-    names = [types.quoted(column.name) for column in version.columns]
-    signed = f"sum(IF({OP} = 'D', -1, 1)) AS vr_count"
-    counted = rows.groupBy(*names).agg(*map(_expr, (signed, f"max({T}) AS {T}", f"max({SEQ}) AS {SEQ}")))
-    # Below zero: it was there before the feed, whose INSERT the lake has not.
+    return _counted(rows, [types.quoted(column.name) for column in version.columns])
+
+
+def _counted(rows: Any, names: Sequence[str]) -> Any:
+    """Of what has no key as many as there are: what came, less what went."""
+    by, signed = ", ".join(names), f"sum(IF({OP} = 'D', -1, 1))"
+    until = f"OVER (PARTITION BY {by} ORDER BY {_IS_LATER} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
+    # Below zero at a time: so many were there before the feed, whose INSERT the lake has not. What comes behind that is
+    # there. Counted at the end alone, it would be taken for one that went, and a fold, which forgets those, show it.
+    least = "least(0, min(vr_so_far))"
+    counted = (
+        rows.selectExpr("*", f"{signed} {until} AS vr_so_far")
+        .groupBy(*names)
+        .agg(*map(_expr, (f"{signed} - {least} AS vr_count", f"max({T}) AS {T}", f"max({SEQ}) AS {SEQ}")))
+    )
     repeated = counted.filter("vr_count > 0").selectExpr("*", "explode(sequence(1, vr_count)) AS vr_rank")
     return repeated.selectExpr(f"'I' AS {OP}", T, SEQ, *names)
 
