@@ -17,7 +17,7 @@ from tests.integration.test_feed_producer import POINTS, SCALING, Killer, kill  
 from tests.support import feeds, soaked
 from tests.support.flow import wait_until
 from tests.support.running_feed import Running, check_numbers, content, make_tables, seeds, start_feed, write_history
-from vreplication.errors import Transient
+from vreplication.errors import Refused, Transient
 from vreplication.feed import snapshot
 from vreplication.feed.dispatch import Rule
 from vreplication.feed.formats.open import read_row
@@ -52,6 +52,21 @@ def test_a_row_is_the_same_from_the_table_and_from_the_log(database: Database, n
     ]
     (log_layout,) = (each for each in tables.layouts)
     assert reader.layout is log_layout
+
+
+@pytest.mark.only_on("mariadb")
+@pytest.mark.parametrize("definition", ["a TEXT NOT NULL, UNIQUE (a)", "a INT NOT NULL, UNIQUE (a) USING HASH"])
+def test_a_table_whose_key_the_log_does_not_tell_is_not_read(database: Database, definition: str) -> None:
+    """Its rows of before would go to other partitions than what changes them."""
+    feeds.describe_fully(database)
+    tables, start = feeds.catalog(database), feeds.here(database)
+    tables.is_asking = True
+    database.admin.execute_raw(f"CREATE TABLE t ({definition})")
+    database.admin.execute_raw("INSERT INTO t VALUES (1)")
+    feeds.read(database, tables, start)
+    assert not tables.layouts[0].has_key
+    with database.server.admin() as session, pytest.raises(Refused, match="no unique key without NULLs"):
+        snapshot._TableReader(session, tables, database.name, "t")
 
 
 @pytest.mark.only_on("mysql")

@@ -185,5 +185,4 @@ def _pieces(encoded: Encoded, parts: int) -> Iterator[tuple[Encoded, str]]:
 
 def layout_of(session: Session, schema: str, table: str) -> Layout:
     """As the feed would send a table that is there now."""
-    found = introspect(session, schema, table)
-    return make_layout(1, schema, table, found.columns, found.keys)
+    return make_layout(1, introspect(session, schema, table))

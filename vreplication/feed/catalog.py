@@ -232,7 +232,7 @@ class Tables:
 
     def layout_now(self, table: Table) -> Layout:
         """Of a table as the server defines it, for rows that are read from it. From any thread."""
-        made = make_layout(0, table.schema, table.name, table.columns, table.keys)
+        made = make_layout(0, table)
         unique = tuple(k.columns for k in table.keys if k.is_unique and not k.has_expression)
         distinct = _distinct(table, [column.name for column in table.columns])
         whole = replace(made, unique=unique or made.unique, is_primary=made.has_key, distinct=distinct)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from vreplication.schema.model import Column, Key
+from vreplication.schema.model import Column, Key, Table
 
 Distinct = tuple[tuple[str, int | None], ...]
 """A unique key: (column, how much of it). Without columns: it is an expression."""
@@ -48,16 +48,17 @@ class Layout:
         return f"{self.schema}.{self.table}"
 
 
-def make_layout(number: int, schema: str, table: str, columns: Sequence[Column], keys: Sequence[Key]) -> Layout:
-    """Of a table whose keys are known. A key that is an expression, or part of a column, tells no rows apart here."""
+def make_layout(number: int, table: Table) -> Layout:
+    """As a server defines it now. A key that is an expression, or part of a column, tells no rows apart here."""
+    columns, keys = table.columns, table.keys
     nullable = {column.name for column in columns if column.is_nullable}
     whole = [key for key in keys if key.is_unique and not key.has_expression and not any(p.prefix for p in key.parts)]
     named = sorted(whole, key=lambda key: not key.is_primary)
-    fit = next((key for key in named if not nullable.intersection(key.columns)), None)
+    fit = next((key for key in named if not nullable.intersection(key.columns) and _is_logged(table, key)), None)
     return Layout(
         number=number,
-        schema=schema,
-        table=table,
+        schema=table.schema,
+        table=table.name,
         columns=tuple(columns),
         key=fit.columns if fit else tuple(column.name for column in columns),
         unique=tuple(key.columns for key in named),
@@ -65,6 +66,12 @@ def make_layout(number: int, schema: str, table: str, columns: Sequence[Column],
         is_primary=fit is not None and fit.is_primary,
         distinct=distinct_of(keys),
     )
+
+
+def _is_logged(table: Table, key: Key) -> bool:
+    """The log tells rows apart by it, too: not by MariaDB's unique keys over hashes (long text, USING HASH)."""
+    # Rows of before would go by another key, into other partitions, than their changes. MEMORY calls plain keys so.
+    return key.index_type != "HASH" or table.engine.lower() == "memory"
 
 
 def distinct_of(keys: Sequence[Key]) -> tuple[Distinct, ...]:

@@ -81,7 +81,7 @@ def _may_drop_others(cut: list[Token], table: Table) -> bool:
 
 
 def _is_in_order(table: Table) -> bool:
-    has_key = make_layout(0, table.schema, table.name, table.columns, table.keys).has_key
+    has_key = make_layout(0, table).has_key
     return has_key and table.engine.lower() == "innodb"
 
 

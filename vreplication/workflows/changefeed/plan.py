@@ -321,7 +321,7 @@ def _snapshot(facts: FeedFacts) -> Check:
 
 def _layout(facts: FeedFacts, schema: str, table: str) -> Layout:
     found = introspect(facts.session, schema, table)
-    layout = make_layout(0, schema, table, found.columns, found.keys)
+    layout = make_layout(0, found)
     return without(layout, facts.filter.sent(layout.name, layout.columns, layout.key if layout.has_key else ()))
 
 
