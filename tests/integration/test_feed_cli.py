@@ -255,6 +255,23 @@ def _asked(url: str) -> list[str]:
     return []
 
 
+@pytest.mark.in_turn
+def test_a_feed_goes_on_and_ends_without_its_urls_schema(source: Database, kafka: Cluster) -> None:
+    feed = f"f{secrets.token_hex(3)}"
+    asked = ("--sink", f"kafka://{kafka.bootstrap}/{feed}", "--workflow", feed, "--yes")
+    with running("changefeed", *asked, source=source):
+        wait_until(lambda: _status(source, feed).get("topic"), "the feed does not begin", 60, 0.5)
+    source.admin.execute_raw(f"DROP DATABASE {source.name}")
+    dropped = int(source.admin.value("SELECT UNIX_TIMESTAMP()")) * 1_000_000
+    with running("resume", feed, source=source):
+        wait_until(lambda: _status(source, feed).get("resolved_micros", 0) >= dropped, "it does not go on", 60, 0.5)
+        assert call("scale", feed, "--partitions", "2", source=source)[0] == 0
+        code, out, err = call("cancel", feed, "--yes", source=source)
+        assert code == 0, out + err
+    code, _, err = call("plan", *("changefeed", *asked[:2]), source=source)
+    assert (code, "Unknown database" in err) == (2, True), err
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -144,7 +144,7 @@ def _all(servers: Servers) -> Look:
         found: dict[str, Seen] = {}
         leaving: list[str] = []
         for url in servers.given:
-            with connect(url) as session:
+            with connect(url, use_database=False) as session:
                 feeding = fed.read(session)
                 for snapshot in read_all(session):
                     one = feeding.get(snapshot.workflow)
@@ -164,7 +164,7 @@ def _named(url: SourceUrl, workflow: str, members: Mapping[str, str], *, is_atom
     """Reads the sidecar alone: looking at a workflow loads nothing of what works on it."""
 
     def look() -> Overview:
-        with connect(url) as session:
+        with connect(url, use_database=False) as session:
             if not members:
                 return Overview(each=(_seen(session, workflow),))
             each = [find(session, each) or _not_begun(session, each, name) for each, name in members.items()]

@@ -62,7 +62,8 @@ def find(servers: Servers, workflow: str) -> Found:
     Raises Refused where the source knows that the state is elsewhere, and nobody has said where.
     """
     for url in servers.given:
-        with connect(url) as session:
+        # An id is looked for on the server: a schema of the URL that was dropped stands in the log of a feed.
+        with connect(url, use_database=False) as session:
             if found := _find(session, servers, url, workflow):
                 return found
             # Where a target is given it has been looked at by now: then the id is known nowhere, and whoever loads it

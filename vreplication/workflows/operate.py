@@ -56,7 +56,7 @@ def pause(url: SourceUrl, workflow: str, by: str) -> str:
 
     Returns what is to be known before the catch-up is stopped too, or ''.
     """
-    with connect(url) as session:
+    with connect(url, use_database=False) as session:
         live(session, workflow, "paused")
         workflows.set_paused(session, workflow, True)
         journal.write(session, workflow, "paused", actor=by)
@@ -183,7 +183,7 @@ def cancel(
 
     Of a feed: sink_password of its broker; is_forced: it ends even where that cannot be told.
     """
-    with connect(url) as session:
+    with _connected(url, workflow) as session:
         row = workflows.load(session, workflow)
         if row.phase is Phase.CANCELLED:
             return Result(event="cancelled", workflow=workflow, reason="It was cancelled before.", exit_code=0)
@@ -200,6 +200,13 @@ def cancel(
         if row.kind == FEED:
             return feeding.cancel(url, workflow, sink_password)
         return _cancel_here(session, workflow) if row.kind != MOVE else moving.cancel(url, source, workflow)
+
+
+def _connected(url: SourceUrl, workflow: str) -> Session:
+    """Of a feed without the URL's schema, which may have been dropped: that stands in its log as any DDL."""
+    with connect(url, use_database=False) as session:
+        row = workflows.find(session, workflow)
+    return connect(url, use_database=row is None or row.kind != FEED)
 
 
 def _left_by(session: Session, workflow: str) -> str:

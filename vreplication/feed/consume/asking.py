@@ -128,7 +128,7 @@ class Asking:
         self._instead, self._looked_at = self.successors(), time.monotonic()
         for url in self.sources:
             try:
-                session = connect(url, lock_wait_seconds=_LOCK_SECONDS, idle_seconds=_IDLE_SECONDS)
+                session = connect(url, use_database=False, lock_wait_seconds=_LOCK_SECONDS, idle_seconds=_IDLE_SECONDS)
             except Transient as error:
                 self._away.append(error)
                 continue

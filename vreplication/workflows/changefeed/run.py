@@ -155,11 +155,13 @@ def create_or_resume(spec: FeedSpec, sources: Sequence[SourceUrl], password: str
     """What holds: of one that exists that which it was begun with. by: who triggered it. Raises Refused."""
     workflow = spec.workflow or ""
     with ExitStack() as stack:
-        session, *others = (stack.enter_context(connect(source)) for source in sources)
+        # Of a feed that goes on the URL's schema may have been dropped: that stands in the log, as any DDL.
+        session, *others = (stack.enter_context(connect(source, use_database=False)) for source in sources)
         row = workflows.find(session, workflow)
         if row is not None:
             _check_sources(row, [session, *others], password)
             return _with_changes(session, row, resumed(session, row), spec)
+        _check_schemas(sources)
         ids.check_free(session, workflow)
         if why := ids.queued(session, workflow, ("changefeed",)):
             raise Refused(why, cure=ids.CURE)
@@ -174,6 +176,12 @@ def create_or_resume(spec: FeedSpec, sources: Sequence[SourceUrl], password: str
         workflows.create(session, _row(session, spec))
         journal.write(session, workflow, "started", f"into {spec.sink}", actor=by or lease.me())
     return spec
+
+
+def _check_schemas(sources: Sequence[SourceUrl]) -> None:
+    """Raises Refused: what is misspelled would be followed, and bring nothing."""
+    for source in sources:
+        connect(source).close()
 
 
 def not_taken(asked: FeedSpec, holds: FeedSpec) -> str:
@@ -382,13 +390,13 @@ def resume(
     watch: Callable[[FeedDriver], None] = lambda driver: None,
 ) -> Result | None:
     """Unpause; run it where no process does. None: one does."""
-    with connect(sources[0]) as session:
+    with connect(sources[0], use_database=False) as session:
         row = workflows.load(session, workflow)
         spec = resumed(session, row)
         is_driven = lease.is_alive(session, workflow, lease.DRIVER)
         if not is_driven:
             with ExitStack() as stack:
-                others = [stack.enter_context(connect(source)) for source in sources[1:]]
+                others = [stack.enter_context(connect(source, use_database=False)) for source in sources[1:]]
                 # Before it is unpaused: what is refused leaves the feed as it was.
                 _check_sources(row, [session, *others], password)
         workflows.set_paused(session, workflow, False)
@@ -399,7 +407,7 @@ def resume(
 
 def cancel(source: SourceUrl, workflow: str, password: str) -> Result:
     """Of a feed without a process."""
-    with connect(source) as session:
+    with connect(source, use_database=False) as session:
         spec = resumed(session, workflows.load(session, workflow))
         # A process that begins meanwhile is refused, so that it sends nothing behind the fence.
         held = lease.acquire(session, workflow, lease.DRIVER)
@@ -411,7 +419,7 @@ def cancel(source: SourceUrl, workflow: str, password: str) -> Result:
 
 def scale(source: SourceUrl, workflow: str, partitions: int, by: str) -> str:
     """Ask for so many partitions; whoever sends takes it up. Returns what is to be said."""
-    with connect(source) as session:
+    with connect(source, use_database=False) as session:
         _check_scalable(workflows.load(session, workflow))
         _, figures = feeds.find(session, workflow) or (None, {})
         topics = int(figures.get("topics") or 1)

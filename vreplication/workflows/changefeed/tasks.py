@@ -66,11 +66,12 @@ class FeedStage(BaseStage[FeedSpec]):
 def plan(stage: FeedStage) -> FeedPlan | None:
     """Every check; touches nothing. None: the feed exists and goes on. Raises Ended."""
     with told(stage, None), ExitStack() as stack:
+        with connect(stage.url, use_database=False) as session:
+            row = workflows.find(session, stage.workflow)
+            if row is not None:
+                run.resumed(session, row)
+                return None
         session, *others = (stack.enter_context(connect(url, read_timeout=TABLE_SECONDS)) for url in stage.sources)
-        row = workflows.find(session, stage.workflow)
-        if row is not None:
-            run.resumed(session, row)
-            return None
         made = make_feed_plan([session, *others], stage.spec, stage.password)
         run.check(made)
         return made
@@ -101,7 +102,7 @@ def stream(stage: FeedStage) -> Result:
 
 def _is_cancelled(stage: FeedStage) -> bool:
     """Between two tries, by an operator, while no process worked on it."""
-    with connect(stage.url) as session:
+    with connect(stage.url, use_database=False) as session:
         row = workflows.find(session, stage.workflow)
         return row is not None and row.phase is Phase.CANCELLED
 
