@@ -313,6 +313,9 @@ def test_a_feed_whose_process_is_gone_says_so(source: Database) -> None:
     assert "no sign of life for 6" in out
     assert "vreplication resume gone" in out
     assert "Lag" not in out
+    told = _status(source, "gone")
+    assert (told["lag_seconds"], told["rates"], told["rows_sent"]) == (None, None, 48_120_345)
+    assert told["age_seconds"] > 60
     code, out, _ = call("status", "--json", source=source)
     assert (code, json.loads(out)["rows_copied"], json.loads(out)["lag_seconds"]) == (0, 48_120_345, None)
 

@@ -6,8 +6,12 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+from vreplication.cli.status import Seen
+from vreplication.phases import Phase
+from vreplication.progress import fed
 from vreplication.progress.fed import Consumers
 from vreplication.progress.metrics import Sample, down, exposition
+from vreplication.progress.snapshot import Snapshot
 from vreplication.state import feed_rates, history
 from vreplication.workflows.changefeed.driver import Counts
 
@@ -24,6 +28,16 @@ def test_counts_go_on_when_a_run_begins_anew_and_when_partitions_come_and_go() -
     assert (counts.rows, counts.by_partition) == (14 + 6, [7, 10, 3])
     counts.told(status(0, 1))
     assert (counts.rows, counts.by_partition) == (21, [7, 11])
+
+
+def test_figures_of_a_moment_go_when_their_writer_is_silent() -> None:
+    found = {"rows_sent": 7, "lag_seconds": 0.5, "rates": [1.5], "is_held": False}
+    assert fed.told(found, 3.0) == {**found, "age_seconds": 3.0}
+    assert fed.told(found, 60.0) == {
+        "rows_sent": 7, "lag_seconds": None, "rates": None, "is_held": None, "age_seconds": 60.0,
+    }  # fmt: skip
+    seen = Seen(snapshot=Snapshot(workflow="f", phase=Phase.STREAMING), fed=fed.told(found, 3.0))
+    assert [seen.aged(60.0).as_json()["feed"][name] for name in ("lag_seconds", "age_seconds")] == [None, 63.0]
 
 
 def test_rates_are_of_the_last_seconds() -> None:

@@ -55,7 +55,8 @@ class Seen:
     journal: Sequence[Mapping[str, Any]] = ()
 
     def aged(self, seconds: float) -> Seen:
-        return replace(self, snapshot=self.snapshot.aged(seconds))
+        known = None if self.fed is None else fed.told(self.fed, self.fed["age_seconds"] + seconds)
+        return replace(self, snapshot=self.snapshot.aged(seconds), fed=known)
 
     def as_json(self) -> dict[str, Any]:
         fed = {"feed": dict(self.fed)} if self.fed is not None else {}
@@ -178,7 +179,8 @@ def _seen(session: Session, workflow: str) -> Seen:
     told = journal.read(session, workflow)
     if feed is None or one is None:
         return Seen(snapshot=snapshot, moved=moved.find(session, workflow), journal=told)
-    return Seen(snapshot=fed.as_snapshot(snapshot, one), fed={**feed[1], "wanted_partitions": feed[0]}, journal=told)
+    known = {**fed.told(feed[1], one.age_seconds), "wanted_partitions": feed[0]}
+    return Seen(snapshot=fed.as_snapshot(snapshot, one), fed=known, journal=told)
 
 
 def _json(look: Look, until: _Until) -> None:

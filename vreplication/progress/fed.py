@@ -138,6 +138,20 @@ class Consumers:
         return ", ".join(sorted({each.stand.value for each in self.state.offsets if each.stand.value}))
 
 
+_OF_NOW = frozenset(
+    ("waiting_for", "lag_seconds", "ahead_seconds", "is_held", "rows_per_second", "rates", "committed_seconds")
+)
+"""Figures that say nothing once their writer has been silent."""
+
+
+def told(figures: Mapping[str, Any], age_seconds: float) -> dict[str, Any]:
+    """Figures as they may be told, with their age."""
+    # What stands in the topic stays true when its process has died; how late and how fast it was does not.
+    is_now = age_seconds <= STALE_SECONDS
+    known = {name: value if is_now or name not in _OF_NOW else None for name, value in figures.items()}
+    return {**known, "age_seconds": age_seconds}
+
+
 def as_snapshot(seen: Snapshot, fed: Fed) -> Snapshot:
     """The snapshot with what a feed keeps elsewhere."""
     return replace(
@@ -161,9 +175,7 @@ def read(session: Session, workflow: str | None = None) -> dict[str, Fed]:
 
 
 def _fed(wanted: int | None, figures: Mapping[str, Any], age: float) -> Fed:
-    is_now = age <= STALE_SECONDS
-    # What stands in the topic stays true when its process has died; how late and how fast it was does not.
-    now: Mapping[str, Any] = figures if is_now else {}
+    figures = told(figures, age)
     return Fed(
         age_seconds=age,
         wanted=wanted,
@@ -178,13 +190,13 @@ def _fed(wanted: int | None, figures: Mapping[str, Any], age: float) -> Fed:
         ends=tuple(figures.get("ends") or ()),
         open_branches=int(figures.get("open_branches") or 0),
         resolved=figures.get("resolved_micros"),
-        lag_seconds=now.get("lag_seconds"),
-        ahead_seconds=now.get("ahead_seconds"),
-        is_held=bool(now.get("is_held")),
-        rows_per_second=now.get("rows_per_second"),
-        rates=tuple(now.get("rates") or ()),
-        committed_seconds=now.get("committed_seconds"),
-        waiting_for=now.get("waiting_for"),
+        lag_seconds=figures.get("lag_seconds"),
+        ahead_seconds=figures.get("ahead_seconds"),
+        is_held=bool(figures.get("is_held")),
+        rows_per_second=figures.get("rows_per_second"),
+        rates=tuple(figures.get("rates") or ()),
+        committed_seconds=figures.get("committed_seconds"),
+        waiting_for=figures.get("waiting_for"),
     )
 
 
