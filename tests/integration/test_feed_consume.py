@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from consume_setup import MODES, holds, session, t
@@ -15,6 +16,8 @@ from tests.support.feed_consumers import Consuming
 from tests.support.feed_producer import FeedWriter, layout_of
 from tests.support.flow import wait_until
 from vreplication.errors import Refused
+from vreplication.feed.consume import waiting
+from vreplication.feed.consume.rows import Target
 from vreplication.feed.layout import Layout
 from vreplication.feed.messages import Encoded
 from vreplication.mysql.session import Session, connect
@@ -46,6 +49,36 @@ def test_rows_come_and_go(kafka: Cluster, database: Database, session: Session, 
         with feed.transaction():
             feed.resolved(7)
         holds(session, [(4, None), (5, 50)], by=one)
+
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize("mode", MODES)
+def test_one_that_is_told_to_end_does_not_apply_all_that_has_come(
+    kafka: Cluster, database: Database, session: Session, t: Layout, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one large transaction a row is left in row mode; in the other one it is rolled back."""
+    feed = FeedWriter(kafka, 1)
+    with feed.transaction():
+        for id in range(1, 5):
+            feed.row(0, t, 1, None, (id, 1), seq=id)
+        feed.resolved(1)
+    monkeypatch.setattr(waiting, "MOST_ROWS", 1)
+    write = Target.write
+
+    def told_behind_it(target: Target, rows: Any) -> None:
+        write(target, rows)
+        # In row mode a place to which no row has led is saved so, too.
+        if rows:
+            one.stop.set()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Target, "write", told_behind_it)
+        one = Consuming(feed.address(), database.url, mode)
+        wait_until(lambda: not one.is_going, "it does not end")
+    one.raise_error()
+    assert session.rows("SELECT * FROM t") == ([(1, 1)] if mode == "row" else [])
+    with Consuming(feed.address(), database.url, mode) as other:
+        holds(session, [(id, 1) for id in range(1, 5)], by=other)
 
 
 def test_rows_that_are_spread_by_time_are_refused_in_row_mode(

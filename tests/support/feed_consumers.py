@@ -33,7 +33,7 @@ class Consuming:
     more: dict[str, Any] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
     error: BaseException | None = None
-    _stop: threading.Event = field(default_factory=threading.Event)
+    stop: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -46,7 +46,7 @@ class Consuming:
                 self.target,
                 self.mode,
                 group=self.group,
-                stop=self._stop,
+                stop=self.stop,
                 notify=self.said.append,
                 **self.more,
             )
@@ -58,7 +58,7 @@ class Consuming:
         return self._thread.is_alive()
 
     def end(self) -> None:
-        self._stop.set()
+        self.stop.set()
         self._thread.join(60)
         if self._thread.is_alive():
             raise TimeoutError("a consumer does not end")

@@ -60,6 +60,7 @@ class ByRow(Reading):
 
     def _apply(self, listener: Listener) -> None:
         while rows := some(listener.queue.until(listener.limit)):
+            self.check()
             head = listener.queue.head
             # While rows of its time still wait the Resolved may not be stored: a crash would take them for applied.
             is_part = head is not None and head.t <= listener.limit
@@ -74,6 +75,7 @@ class ByRow(Reading):
         if rows:
             reach("consume.before_apply")
         for _ in range(_ATTEMPTS):
+            self.check()
             try:
                 self._write(listener, rows, to)
             except LockWait:

@@ -62,6 +62,7 @@ class ByTransaction(Reading):
     def apply(self) -> None:
         least = self._least
         while self._has_rows(least):
+            self.check()
             self._commit(least, has_rows=True)
         is_due = time.monotonic() - self._saved_at >= SAVE_SECONDS
         if is_due or any(listener.stop for listener in self.listeners.values()):
@@ -104,6 +105,7 @@ class ByTransaction(Reading):
         last = self._watermark
         # In portions, for memory; in one transaction of the target, however many these are.
         while batch := some(rows):
+            self.check()
             self.target.write(batch)
             last = batch[-1].t
         return last

@@ -83,6 +83,8 @@ class Reading:
         self.notify = notify
         self.fetcher, self.asking = Fetcher(), Asking()
         """Where values are that are not in their messages."""
+        self.check: Callable[[], None] = lambda: None
+        """Raises what ends it; asked within a long step."""
         self.listeners: dict[int, Listener] = {}
         self.memory = Memory()
         self._generation = -1
@@ -103,7 +105,7 @@ class Reading:
         if self.aligns:
             check_dispatch(self.address.topic, self._told_dispatch())
         self.session = self._connect()
-        self.target = Target(self.session, self.asking)
+        self.target = Target(self.session, self.asking, self.check)
         feed_offsets.begin(self.session, self.key, self.mode, topic_id)
         # Behind `begin`, which leaves a group as it is that has begun: of another topic, say, or in another mode.
         self._check(topic_id)

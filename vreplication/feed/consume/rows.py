@@ -144,10 +144,12 @@ class _Plan:
 
 
 class Target:
-    """Tables as they are until `forget`. asking: for rows of which only the key was sent."""
+    """Tables as they are until `forget`. asking: for rows of which only the key came; check: raises what ends it."""
 
-    def __init__(self, session: Session, asking: Asking | None = None) -> None:
-        self._session = session
+    def __init__(
+        self, session: Session, asking: Asking | None = None, check: Callable[[], None] = lambda: None
+    ) -> None:
+        self._session, self._check = session, check
         self._asking = asking or Asking()
         self._tables: dict[tuple[str, str], Table] = {}
         self._plans: dict[tuple[Any, ...], _Plan] = {}
@@ -163,6 +165,7 @@ class Target:
         """In a transaction. Raises LockWait, Terminal."""
         batches: dict[int, _Batch] = {}
         for row in rows:
+            self._check()
             found = read_row(row.key, row.value)
             change = found if found.only is None else self._whole(found)
             if change is None:
@@ -188,7 +191,7 @@ class Target:
     def _run(self, batch: _Batch) -> None:
         table = batch.plan.table
         try:
-            batch.run(self._session)
+            batch.run(self._session, self._check)
         except SqlError as error:
             if error.code == DUPLICATE and batch.plan.key:
                 # REPLACE meets a row that another connection is writing at this moment; apply/writer.py has the reason.
@@ -285,7 +288,8 @@ class _Batch:
             if self.plan.computed:
                 self._only[after] = self.plan.only(after, change.after)
 
-    def run(self, session: Session) -> None:
+    def run(self, session: Session, check: Callable[[], None]) -> None:
+        check()
         there = {key: row for key, row in self._last.items() if row is not None}
         more = self._kept(session, there)
         # Where the target lacks the feed's key REPLACE takes nothing out, and the row would be there twice.
@@ -332,16 +336,18 @@ class _KeylessBatch(_Batch):
         if change.after is not None:
             self._steps.append((True, self.plan.values(change.after)))
 
-    def run(self, session: Session) -> None:
+    def run(self, session: Session, check: Callable[[], None]) -> None:
         for is_write, steps in groupby(self._steps, key=lambda step: step[0]):
             if is_write:
                 _write(session, self.plan, [row for _, row in steps], "INSERT")
             else:
-                self._delete(session, [same for _, same in steps])
+                self._delete(session, [same for _, same in steps], check)
 
-    def _delete(self, session: Session, all_same: list[str]) -> None:
+    def _delete(self, session: Session, all_same: list[str], check: Callable[[], None]) -> None:
         table = self.plan.table
         for same in all_same:
+            # Each of them may read the whole table.
+            check()
             # Of several rows that are the same one goes, as on the source.
             if session.execute_raw(f"DELETE FROM {self.plan.target} WHERE {same} LIMIT 1") != 1:
                 raise Terminal(

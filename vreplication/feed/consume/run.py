@@ -6,12 +6,13 @@ the consumer again goes on where the target says.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from vreplication.errors import Ambiguous, Refused, Transient
+from vreplication.errors import Ambiguous, Interrupted, Refused, Transient
 from vreplication.feed.address import Address
 from vreplication.feed.broker import Broker
 from vreplication.feed.claims import Fetcher
@@ -49,6 +50,7 @@ def consume(
     while not stop.is_set():
         reading = MODES[mode](address, target, group, notify)
         reading.fetcher, reading.asking = Fetcher(claims), Asking(sources, lambda: _successors(address))
+        reading.check = lambda: _check(stop)
         try:
             if _consume(reading, stop, until):
                 return
@@ -84,8 +86,15 @@ def check(mode: str, group: str, *, has_sources: bool = False) -> None:
 def _consume(reading: Reading, stop: threading.Event, until: Callable[[], bool]) -> bool:
     """Returns when it shall not go on."""
     reading.open()
-    while not stop.is_set() and not until():
-        reading.step()
-        reading.beat()
+    # A step may have hours of rows to apply; what is not committed by then is rolled back, and read again.
+    with contextlib.suppress(Interrupted):
+        while not stop.is_set() and not until():
+            reading.step()
+            reading.beat()
     reading.beat(is_going=False)
     return True
+
+
+def _check(stop: threading.Event) -> None:
+    if stop.is_set():
+        raise Interrupted("Interrupted.")
