@@ -250,10 +250,15 @@ def cancelled(home: Session, driver: MoveDriver) -> Result:
     prepare.forget_run(home, workflow)
     spool.forget(row)
     workflows.move(home, workflow, Phase.CANCELLED, "cancelled by the operator")
-    words = f"{' and '.join(left)} on the target: {STAYS}" if left else ""
+    words = words_of_left(left)
     journal.write(home, workflow, "cancelled", words, actor=lease.me())
     reason = f"Cancelled; the source's tables are as they were. {words}".strip()
     return _result(home, "cancelled", workflow, reason, exit_code=3)
+
+
+def words_of_left(left: list[str]) -> str:
+    """left: what `prepare.undo` has not dropped; '' where that is nothing."""
+    return f"{' and '.join(left)} on the target: {STAYS}" if left else ""
 
 
 def _result(home: Session, event: str, workflow: str, reason: str | None, **more: object) -> Result:

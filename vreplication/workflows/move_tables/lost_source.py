@@ -2,7 +2,8 @@
 
 What must stay true: no process works on the workflow any more, nor does catch-up of its streams; a source that answers
 is never taken for lost; what the source may have taken since a switch back was decided is lost only where a person has
-said so; where the target is to serve, it takes writes in the end, and tables that somebody may use are not dropped.
+said so; where the target is to serve, it takes writes in the end, and tables that somebody may use are not dropped; no
+trigger of ours goes, on whatever has taken the source's place, but where the source served.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from vreplication.engine import spool
 from vreplication.engine.result import Result
 from vreplication.errors import LeaseHeld, Refused, Transient, VReplicationError
 from vreplication.mysql.server import identity, inspect
-from vreplication.mysql.session import ServerFull, Session, connect
+from vreplication.mysql.session import ConnectionLost, ServerFull, Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.pausepoints import reach
 from vreplication.phases import OVER, Phase
@@ -28,6 +29,10 @@ from vreplication.workflows.lookup import MOVE
 from vreplication.workflows.move_tables import ending, opening, prepare, sides, streams
 
 _LEFT = "What the workflow made on the source (triggers vr_deny_…, rows of ours, the old tables) is not removed."
+_ON_A_REPLICA = (
+    "A replica that takes its place may have these triggers, and would deny writes: `vreplication doctor` with its URL"
+    " names them, and how each is dropped."
+)
 _ACCEPTED = (
     "What the source took since it was switched back is lost. Have the application write to the target, and keep it"
     " away from the source, which would take writes if it came back. "
@@ -49,11 +54,30 @@ def complete(
 def cancel(home: SourceUrl, source: SourceUrl | None, workflow: str, by: str) -> Result:
     """Where the source served: what was made on the target goes. Raises Refused, LeaseHeld."""
     with _taken(home, source, workflow, by, serving=Side.SOURCE) as (session, _):
-        prepare.undo(session, workflow)
+        # Before its rows go: cut short behind that, nothing would tell which triggers are of this workflow.
+        told = _allow_in_its_place(source, sides.tables_on(session, workflow, Side.SOURCE), workflow)
+        left = ending.words_of_left(prepare.undo(session, workflow))
         _forget(session, workflow)
         workflows.move(session, workflow, Phase.CANCELLED, "cancelled without its source, which is lost")
-        words = f"Cancelled without the source. {_LEFT}"
+        journal.write(session, workflow, "cancelled", left, actor=by)
+        words = " ".join(filter(None, ("Cancelled without the source.", left, _LEFT, told)))
         return Result(event="cancelled", workflow=workflow, reason=words, exit_code=3)
+
+
+def _allow_in_its_place(source: SourceUrl | None, tables: list[tuple[str, str]], workflow: str) -> str:
+    """A replica that was promoted has the triggers of a switch that was cut short; returns what is to be said."""
+    if source is None:
+        return _ON_A_REPLICA
+    try:
+        with connect(source, use_database=False, read_timeout=BEAT_SECONDS) as session:
+            denied = [table for table in tables if deny.standing(session, table, workflow=workflow)]
+            deny.allow(session, denied, workflow=workflow)
+    except ConnectionLost:
+        return _ON_A_REPLICA
+    except VReplicationError as error:
+        return f"Triggers that deny writes may stand at {source.place}, too: {error.message}. {_ON_A_REPLICA}"
+    freed = ", ".join(".".join(table) for table in denied)
+    return f"At {source.place}, which is another server, {freed} takes writes again." if freed else ""
 
 
 @contextlib.contextmanager

@@ -88,9 +88,11 @@ def route_of(home: SourceUrl, source: SourceUrl | None, workflow: str, replica: 
 
 def _check_same_place(row: WorkflowRow, move: Move, source: Session) -> None:
     if identity(inspect(source)) != move.source_server:
+        end = "complete" if move.serving is Side.TARGET else "cancel"
         raise Refused(
             f"Workflow {row.id} began with another source server than this one: {move.source_at}.",
-            cure="Use the URLs that it began with.",
+            cure="Use the URLs that it began with; where that server is gone for good,"
+            f" `vreplication {end} {row.id} --source-lost` ends the move without it.",
         )
     if source.url.database.lower() != row.source_schema.lower():
         raise Refused(
