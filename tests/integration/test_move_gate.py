@@ -23,7 +23,7 @@ from vreplication.progress import snapshot
 from vreplication.state import lease, moves, verdicts, workflows
 from vreplication.state.moves import Side
 from vreplication.workflows import operate
-from vreplication.workflows.move_tables import steps, switch
+from vreplication.workflows.move_tables import repeated, steps, switch
 
 __all__ = ["_pair_servers", "pair", "pauses", "quick"]
 
@@ -180,6 +180,29 @@ def test_a_verification_at_the_gate_that_does_not_come_to_its_end(
     move = begin(pair, "t", cutover="manual", verify_every_minutes=0.5 / 60)
     wait_until(lambda: len(counted) > 2 or not move.is_going, "it is not verified again")
     assert counted[:3] == [False, True, not is_wrong]
+    move.release()
+    move.wait_serving(Side.TARGET, 2)
+    move.stop.set()
+    move.result()
+
+
+def test_a_release_does_not_wait_for_the_end_of_a_repeated_verification(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a large table that may be hours; what was found before counts."""
+    known, counted = steps.verify, list[str]()
+
+    def second_goes_on(*given: Any, **more: Any) -> Any:
+        counted.append(more["workflow"])
+        while len(counted) == 2:
+            given[3].check()
+            given[3].on_tick(1)
+        return known(*given, **more)
+
+    monkeypatch.setattr(steps, "verify", second_goes_on)
+    monkeypatch.setattr(repeated, "_ASK_SECONDS", 0.1)
+    move = begin(pair, "t", cutover="manual", verify_every_minutes=0.5 / 60)
+    wait_until(lambda: len(counted) == 2, "it is not verified again")
     move.release()
     move.wait_serving(Side.TARGET, 2)
     move.stop.set()

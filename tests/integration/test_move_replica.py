@@ -29,7 +29,7 @@ from vreplication.mysql.url import SourceUrl
 from vreplication.planning.facts import Verdict
 from vreplication.rowcopy import chunker
 from vreplication.state.moves import Side
-from vreplication.workflows.move_tables import operate, steps
+from vreplication.workflows.move_tables import copying, operate
 from vreplication.workflows.move_tables.driver import MoveDriver
 from vreplication.workflows.move_tables.plan import make_move_plan
 from vreplication.workflows.move_tables.spec import make_move_spec
@@ -222,7 +222,7 @@ def test_an_older_attempt_that_wakes_late_does_not_end_the_copy(
     replicated: Replicated, pauses: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was stopped before it had marked its chunk, and its mark comes over ours; a report that fails ends nothing."""
-    monkeypatch.setattr(steps, "_LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(copying, "_LOOK_SECONDS", 0.1)
     source, genuine = replicated.pair.source.admin, MoveDriver.report
     source.execute_raw(PLAIN)
     source.execute_raw(MANY)
@@ -258,7 +258,7 @@ def test_a_replica_that_leaves_out_a_schema_is_not_read(
     replicated: Replicated, pauses: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Told so behind the plan."""
-    monkeypatch.setattr(steps, "_LOOK_SECONDS", 60.0)
+    monkeypatch.setattr(copying, "_LOOK_SECONDS", 60.0)
     monkeypatch.setattr(chunker, "MARK_SECONDS", 1.0)
     replicated.pair.source.admin.execute_raw(PLAIN)
     replicated.pair.source.admin.execute_raw(MANY)

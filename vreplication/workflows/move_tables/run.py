@@ -26,7 +26,7 @@ from vreplication.spark.session import Spark, SparkStart
 from vreplication.state import journal, layout, lease, moves, workflows
 from vreplication.state.moves import Side
 from vreplication.state.workflows import WorkflowRow
-from vreplication.workflows.move_tables import ending, opening, prepare, sides, steps, streams, switch
+from vreplication.workflows.move_tables import copying, ending, opening, prepare, sides, steps, streams, switch
 from vreplication.workflows.move_tables.driver import MoveDriver
 from vreplication.workflows.move_tables.plan import MovePlan, make_move_plan
 from vreplication.workflows.move_tables.spec import MoveSpec
@@ -194,7 +194,7 @@ def _start_replicate(work: Work) -> None:
 
 def _copy(work: Work) -> None:
     if _is_first(work):
-        steps.copy(work)
+        copying.copy(work)
         steps.catch_up(work)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -20,25 +19,24 @@ from vreplication.engine import maintenance, recheck
 from vreplication.engine.job import StreamJob, StreamTable
 from vreplication.engine.recheck import Recheck
 from vreplication.engine.saying import Saying
-from vreplication.errors import BadValue, Transient, VReplicationError
+from vreplication.errors import BadValue, Transient
 from vreplication.mysql.ends import Ends
 from vreplication.mysql.session import ConnectionLost, LockWait, Session
 from vreplication.pausepoints import reach
 from vreplication.phases import Phase
 from vreplication.rowcopy.job import CopyJob
 from vreplication.rowcopy.repair import copy_ranges
-from vreplication.rowcopy.spark_job import run_copy, slots
-from vreplication.settings import TABLES_AT_ONCE, Limits, Tuning
+from vreplication.settings import Limits, Tuning
 from vreplication.spark.session import Spark, SparkAway
-from vreplication.state import gate, journal, lease, ledger, source_marks, tuning, verdicts, workflows
+from vreplication.state import gate, journal, lease, ledger, source_marks, verdicts, workflows
 from vreplication.state.ledger import KeyRange
 from vreplication.state.moves import Side
-from vreplication.state.tuning import Room
 from vreplication.state.verdicts import Verdict
 from vreplication.verify.verify import Caller, verify
-from vreplication.workflows.move_tables import differing, left_behind, replica_checks, seen, streams
+from vreplication.workflows.move_tables import differing, left_behind, seen, streams
 from vreplication.workflows.move_tables.driver import MoveDriver
 from vreplication.workflows.move_tables.plan import MovePlan
+from vreplication.workflows.move_tables.repeated import Asking, Enough
 from vreplication.workflows.move_tables.spec import MoveSpec
 
 log = logging.getLogger(__name__)
@@ -81,112 +79,12 @@ class Work:
             return act(ends)
 
 
-def copy(work: Work) -> None:
-    """Copy every split that is not done, several tables side by side, on Spark."""
-    driver = work.driver
-    driver.move(Phase.COPYING)
-    job = work.load()
-    open_tables = [t for t in job.tables if _is_open(driver.session, t.id)]
-    if open_tables:
-        context = work.spark.context(driver.check)
-        # Rows go by VALUES, which do not hold the counter to the statement's end as INSERT … SELECT does (F3b).
-        tuning.note_room(driver.session, driver.workflow, Room(slots=slots(context), holds_counter=False))
-        _Several(work=work, job=job, waiting=list(open_tables), context=context).run()
-    driver.freshen()
-    rows = sum(ledger.totals(driver.session, table).rows_copied for table in driver.table_ids())
-    journal.once(driver.session, driver.lease, "copied", f"{rows:,} rows")
-    reach("workflow.copied")
-
-
 def has_open_splits(work: Work) -> bool:
-    return any(_is_open(work.driver.session, table) for table in work.driver.table_ids())
+    return any(is_open(work.driver.session, table) for table in work.driver.table_ids())
 
 
-def _is_open(session: Session, table: str) -> bool:
+def is_open(session: Session, table: str) -> bool:
     return any(not split.is_done for split in ledger.splits(session, table))
-
-
-@dataclass(slots=True, kw_only=True)
-class _Several:
-    """Threads that each copy one table after the other; the first error ends all."""
-
-    work: Work
-    job: StreamJob
-    waiting: list[StreamTable]
-    context: object
-    errors: list[BaseException] = field(default_factory=list)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    looked: float = 0.0
-    behind: Saying = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.behind = Saying(self.work.driver.notify)
-
-    def run(self) -> None:
-        count = min(TABLES_AT_ONCE, len(self.waiting))
-        threads = [threading.Thread(target=self._run, args=(count,), daemon=True) for _ in range(count)]
-        for thread in threads:
-            thread.start()
-        while alive := [thread for thread in threads if thread.is_alive()]:
-            alive[0].join(_POLL_SECONDS)
-            if not self.errors:
-                self._check()
-                self._look_at_replica()
-        if self.errors:
-            raise self.errors[0]
-        if self.looked:
-            self.work.driver.report(waiting_for=None)
-
-    def _check(self) -> None:
-        """An end of the workflow ends the threads at their next tick."""
-        try:
-            self.work.driver.check()
-        except BaseException as error:
-            # Before those of the threads, which end because of it: the first one is raised.
-            self.errors.insert(0, error)
-
-    def _look_at_replica(self) -> None:
-        """Say it when the copy is waiting for the replica that it reads; tasks have no way to."""
-        driver, now = self.work.driver, SYSTEM.monotonic()
-        if driver.route.replica is None or now - self.looked < _LOOK_SECONDS:
-            return
-        self.looked = now
-        words = replica_checks.behind(driver.route)
-        if words:
-            self.behind.say(words)
-        try:
-            driver.report(waiting_for=words or None)
-        except VReplicationError as error:
-            # What is lost is noticed where work is done, and threads end there.
-            log.debug("it could not be reported: %s", error)
-
-    def _run(self, at_once: int) -> None:
-        try:
-            while table := self._next():
-                self._copy(table, at_once)
-        except BaseException as error:
-            self.errors.append(error)
-
-    def _next(self) -> StreamTable | None:
-        with self.lock:
-            return self.waiting.pop(0) if self.waiting and not self.errors else None
-
-    def _copy(self, table: StreamTable, at_once: int) -> None:
-        driver = self.work.driver
-        run_copy(
-            self.context,  # type: ignore[arg-type]
-            self.work.route,
-            driver.lease,
-            table.mapping,
-            copy_job(self.work, self.job, table, at_once),
-            on_tick=self._tick,
-            asked=lambda: shared(driver.asked(), at_once),
-            pace=driver.pace,
-        )
-
-    def _tick(self) -> None:
-        if self.errors:
-            raise self.errors[0]
 
 
 def copy_job(work: Work, job: StreamJob, table: StreamTable, at_once: int = 1) -> CopyJob:
@@ -239,15 +137,19 @@ def wait_matched(work: Work) -> None:
             driver.wait(_POLL_SECONDS)
 
 
-def compare(work: Work) -> None:
-    """Verify every row of every table under live writes. Raises BadValue where rows differ that stay wrong."""
+def compare(work: Work, is_enough: Callable[[], bool] = lambda: False) -> None:
+    """Verify every row of every table under live writes. Raises BadValue where rows differ that stay wrong.
+
+    is_enough: True ends the verification of a table that is verified, and nothing wrong: raises Enough.
+    """
     driver = work.driver
     driver.move(Phase.VERIFYING)
     job = work.load()
     done = 0
     for table in job.tables:
         driver.report(verify_total=_rows_of(driver.session, job), verify_rows=done)
-        found = _compare(work, job, table, done)
+        asking = Asking(is_enough=is_enough, may_end=_vouches(work, table.id))
+        found = _compare(work, job, table, done, asking)
         done += found.rows_compared
     driver.report(verify_rows=done, verify_total=done)
     _sum_up(driver, job)
@@ -259,19 +161,24 @@ def _rows_of(session: Session, job: StreamJob) -> int:
     return sum(t.rows_total or 0 for t in workflows.tables(session, job.row.id))
 
 
-def _compare(work: Work, job: StreamJob, table: StreamTable, done: int) -> Verdict:
+def _compare(work: Work, job: StreamJob, table: StreamTable, done: int, asking: Asking) -> Verdict:
     driver = work.driver
     # Before the first row is read: a table that takes the place of this one meanwhile is not the one that was
     # verified.
     ids = work.with_ends(lambda ends: seen.ids(ends, table))
     started = _started_since(work, table)
+
+    def on_tick(rows: int) -> None:
+        driver.report(verify_rows=done + rows)
+        asking.ask()
+
     verdict = verify(
         work.spark.context(driver.check),
         work.route,
         table.mapping,
         Caller(
             pace=driver.pace,
-            on_tick=lambda rows: driver.report(verify_rows=done + rows),
+            on_tick=on_tick,
             check=driver.check,
             announce=driver.announce,
         ),
@@ -279,7 +186,7 @@ def _compare(work: Work, job: StreamJob, table: StreamTable, done: int) -> Verdi
         stream=work.stream,
         is_mariadb=job.is_mariadb,
         # On the way back nothing is copied: somebody may have written what differs on the old server.
-        repair=functools.partial(_repair, work, job, table) if work.number == 1 else None,
+        repair=functools.partial(_repair, work, job, table, asking) if work.number == 1 else None,
         parallelism=work.spec.tasks,
     )
     if verdict.mismatches:
@@ -318,8 +225,9 @@ def _sum_up(driver: MoveDriver, job: StreamJob) -> None:
     journal.once(driver.session, driver.lease, "verified", whole.counts, since=("mismatch", "switched"))
 
 
-def _repair(work: Work, job: StreamJob, table: StreamTable, ranges: Sequence[KeyRange]) -> None:
+def _repair(work: Work, job: StreamJob, table: StreamTable, asking: Asking, ranges: Sequence[KeyRange]) -> None:
     """What was found wrong has to be seen right: cut short from here on, no verification counts."""
+    asking.may_end = False
     verdicts.forget(work.driver.session, table.id)
     _copy_again(work, job, table, ranges)
 
@@ -334,7 +242,11 @@ def _copy_again(work: Work, job: StreamJob, table: StreamTable, ranges: Sequence
 
 def is_verified(work: Work) -> bool:
     """The last verification of each table still counts."""
-    return work.with_ends(lambda ends: all(recheck.vouches(ends, id) for id in work.driver.table_ids(work.number)))
+    return _vouches(work, *work.driver.table_ids(work.number))
+
+
+def _vouches(work: Work, *ids: str) -> bool:
+    return work.with_ends(lambda ends: all(recheck.vouches(ends, id) for id in ids))
 
 
 def rechecks(work: Work, job: StreamJob) -> list[Recheck]:
@@ -401,7 +313,7 @@ def hold_at_gate(work: Work, is_asked: Callable[[], bool]) -> None:
         if reasons:
             reason_of.say(f"waiting: {'; '.join(r.sentence for r in reasons)}")
         if SYSTEM.monotonic() > not_before and _is_to_be_verified(work, reasons):
-            not_before = 0.0 if verify_again(work) else SYSTEM.monotonic() + _RETRY_SECONDS
+            not_before = 0.0 if verify_again(work, is_asked) else SYSTEM.monotonic() + _RETRY_SECONDS
         elif any(recheck.has_many_keys(driver.session, table) for table in driver.table_ids(work.number)):
             _compare_written(work)
         driver.wait(_POLL_SECONDS)
@@ -409,11 +321,17 @@ def hold_at_gate(work: Work, is_asked: Callable[[], bool]) -> None:
     reach("workflow.gate_open")
 
 
-def verify_again(work: Work) -> bool:
-    """At the gate. False: not this time; if the last verification does not count, the gate stays shut."""
+def verify_again(work: Work, is_enough: Callable[[], bool]) -> bool:
+    """At the gate. False: not this time; if the last verification does not count, the gate stays shut.
+
+    is_enough: nobody is to wait for one that need not be.
+    """
     driver, is_done = work.driver, True
     try:
-        compare(work)
+        compare(work, is_enough)
+    except Enough:
+        work.spark.release()
+        driver.notify("verification interrupted; using the previous result")
     except (ConnectionLost, LockWait):
         raise
     except (SparkAway, Transient) as error:

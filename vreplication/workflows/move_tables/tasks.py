@@ -135,7 +135,7 @@ def verify_again(stage: MoveStage, is_enough: Callable[[], bool]) -> bool:
 
     def act(work: Work) -> bool:
         run.finish_copying(work)
-        return work.number != 1 or is_enough() or steps.verify_again(work)
+        return work.number != 1 or is_enough() or steps.verify_again(work, is_enough)
 
     return bool(_drive(stage, act, _elsewhere(stage, CATCH_UP_SECONDS), at_once=True))
 
