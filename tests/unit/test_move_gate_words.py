@@ -25,4 +25,4 @@ def test_who_may_let_it_switch(number: int, window: str | None, words: str) -> N
     work: Any = SimpleNamespace(
         driver=SimpleNamespace(workflow="m"), spec=SimpleNamespace(cutover_window=window), number=number
     )
-    assert [reason.sentence for reason in steps._asked_reasons(cast(Work, work), lambda: False)] == [words]
+    assert [reason.sentence for reason in steps._not_released(cast(Work, work), lambda: False)] == [words]

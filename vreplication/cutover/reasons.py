@@ -33,8 +33,8 @@ OTHERS = "others"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
     """`code` is for programs: not_matched, not_verified, dirty, not_running, lag, paused, cancelled, prepared,
-    not_released, blocked, old_snapshot, others, left_behind. `sentence` is for people. value, limit, unit: where there
-    is a figure."""
+    not_released, blocked, old_snapshot, others, left_behind, read_only. `sentence` is for people. value, limit, unit:
+    where there is a figure."""
 
     code: str
     sentence: str

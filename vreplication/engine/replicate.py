@@ -31,6 +31,7 @@ from vreplication.errors import (
     Transient,
     VReplicationError,
 )
+from vreplication.mysql.read_only import ReadOnly
 from vreplication.mysql.session import LockWait, Session, SqlError, connect, is_passing
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
@@ -97,12 +98,12 @@ def _replicate(of: Stream, stop: Stop, setting: Setting) -> None:
             if isinstance(error, SqlError) and not is_passing(error):
                 _note_failure(of, our_lease, error)
                 raise
-            failures = 0 if _reached(watermark) != before or isinstance(error, LockWait) else failures + 1
+            failures = 0 if _reached(watermark) != before or isinstance(error, LockWait | ReadOnly) else failures + 1
             log.warning("catch-up starts again from its checkpoint: %s", error)
             if failures > _PATIENCE:
                 _note_failure(of, our_lease, error)
                 raise
-            stop.wait(_RETRY_SECONDS[min(failures, len(_RETRY_SECONDS) - 1)])
+            stop.wait(_RETRY_SECONDS[-1 if isinstance(error, ReadOnly) else min(failures, len(_RETRY_SECONDS) - 1)])
         except Superseded:
             # The workflow is another process's by now: no reason of ours may be noted.
             raise

@@ -17,6 +17,7 @@ from vreplication.clock import SYSTEM
 from vreplication.engine.child import StreamCatchUp
 from vreplication.engine.driver import Driver
 from vreplication.errors import Superseded, Transient, VReplicationError
+from vreplication.mysql import read_only
 from vreplication.mysql.ends import Ends, Route
 from vreplication.mysql.session import Session, connect
 from vreplication.settings import ALIVE_SECONDS, OUTAGE_SECONDS, WORK_SECONDS
@@ -43,19 +44,20 @@ class MoveDriver(Driver):
         self._rests = False
 
     def start(self) -> None:
-        """Raises LeaseHeld, or Transient when the source cannot be reached."""
+        """Raises LeaseHeld, or Transient when the source cannot be reached, or takes no writes."""
         with connect(self.route.source) as source:
             # The source first, and then the lease: W10 needs what was left ended on both servers, so without the source
             # nobody takes over.
             super().start()
-            source_marks.install(source)
-            source_marks.claim(source, self.workflow, lease.DRIVER, self.lease.token, (source.id,))
+            with read_only.told("the source"):
+                source_marks.install(source)
+                source_marks.claim(source, self.workflow, lease.DRIVER, self.lease.token, (source.id,))
 
     @contextlib.contextmanager
     def at_source(self, *, alive_seconds: int = ALIVE_SECONDS) -> Iterator[Session]:
         """A connection to the source that may change something there. Raises Superseded."""
         with connect(self.route.source, read_timeout=WORK_SECONDS, idle_seconds=alive_seconds) as session:
-            with self._noting:
+            with self._noting, read_only.told("the source"):
                 self._noted[session.id] = session.id
                 source_marks.claim(session, self.workflow, lease.DRIVER, self.lease.token, tuple(self._noted))
             # Behind the note there: whoever has taken the lease since has ended what was noted, or finds this

@@ -20,6 +20,7 @@ from vreplication.engine.job import StreamJob, StreamTable
 from vreplication.engine.recheck import Recheck
 from vreplication.engine.saying import Saying
 from vreplication.errors import BadValue, Transient
+from vreplication.mysql import read_only
 from vreplication.mysql.ends import Ends
 from vreplication.mysql.session import ConnectionLost, LockWait, Session
 from vreplication.pausepoints import reach
@@ -377,7 +378,16 @@ def why_closed(work: Work, is_asked: Callable[[], bool]) -> list[Reason]:
         found.append(Reason(code="not_matched", sentence="The copy is not complete."))
     elif not found and not is_verified(work):
         found.append(Reason(code="not_verified", sentence="The tables have to be verified."))
+    if not streams.is_forward(work.number) and any(r.code == "not_running" for r in found):
+        found += _closed_to_us(work)
     return [*found, *left_behind.at_the_gate(driver, work.spec, work.number, work.look)]
+
+
+def _closed_to_us(work: Work) -> list[Reason]:
+    """The old server is often closed behind a switch, by a person who does not think of the way back."""
+    if not work.with_ends(lambda ends: read_only.is_so(ends.target)):
+        return []
+    return [Reason(code="read_only", sentence=f"{read_only.sentence('the source')} {read_only.CURE}")]
 
 
 def unwanted(work: Work, is_asked: Callable[[], bool]) -> list[Reason]:
