@@ -98,6 +98,8 @@ def _ask_driver(url: SourceUrl, workflow: str, by: str, what: str) -> None:
     from vreplication.workflows.move_tables import operate as moving
 
     with quick(url) as session:
+        # First: of one that has ended, or is not switched, no task is to be cleared.
+        moving.check_ask(session, workflow, what)
         # A wish that is noted for a driver that is not there would be carried out by a later one, when it is not meant
         # any more.
         is_driven = lease.is_alive(session, workflow, lease.DRIVER)

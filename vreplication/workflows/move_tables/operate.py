@@ -202,14 +202,21 @@ def complete(operator: Operator) -> Callable[[], Result]:
 
 def ask(operator: Operator, what: str) -> Move:
     """Note what whoever drives the workflow is to do, REVERSE or COMPLETE; returns the move before. Raises Refused."""
-    check = _check_reverse if what == moves.REVERSE else _check_complete
     with connect(operator.home) as session:
-        row, move = _asked_of(session, operator.workflow)
-        check(row, move)
-        if what == moves.REVERSE:
-            _check_alone(session, row)
+        row, move = check_ask(session, operator.workflow, what)
         _note(session, operator, row, what)
     return move
+
+
+def check_ask(session: Session, workflow: str, what: str) -> tuple[WorkflowRow, Move]:
+    """Raises Refused where REVERSE or COMPLETE makes no sense now."""
+    row, move = _asked_of(session, workflow)
+    if what == moves.REVERSE:
+        _check_reverse(row, move)
+        _check_alone(session, row)
+    else:
+        _check_complete(row, move)
+    return row, move
 
 
 def _asked_of(session: Session, workflow: str) -> tuple[WorkflowRow, Move]:
@@ -243,14 +250,15 @@ def _check_complete(row: WorkflowRow, move: Move) -> None:
     if move.serving is Side.SOURCE:
         raise _not_switched(row, move)
     if move.decision in _SWITCHING:
-        raise Refused(f"Workflow {row.id} is being switched back at this moment, as {move.asked_by} has asked.")
+        by = f", as {move.asked_by} has asked" if move.asked_by else ""
+        raise Refused(f"Workflow {row.id} is being switched back at this moment{by}.", cure=_to_its_end(row.id))
 
 
 def _not_switched(row: WorkflowRow, move: Move) -> Refused:
     if move.decision in _SWITCHING:
         return Refused(
             f"Workflow {row.id} is being switched at this moment.",
-            cure=f"Ask again when `vreplication status {row.id}` says that the target serves.",
+            cure=f"Ask again when `vreplication status {row.id}` says that the target serves. {_to_its_end(row.id)}",
         )
     words = "have not been switched yet" if move.number == 1 else "have been switched back: the source serves"
     return Refused(
@@ -259,9 +267,19 @@ def _not_switched(row: WorkflowRow, move: Move) -> Refused:
     )
 
 
+def _to_its_end(workflow: str) -> str:
+    return f"Where no process works on it, `vreplication resume {workflow}` brings the switch to its end."
+
+
 def _note(session: Session, operator: Operator, row: WorkflowRow, what: str) -> None:
     """Whoever is to carry it out must be there before it is noted."""
     if not lease.is_alive(session, row.id, lease.DRIVER):
+        if operator.source is None:
+            raise Refused(
+                f"No process works on workflow {row.id}, so this command does, and it needs both servers.",
+                cure="Pass --source URL, too, or set VREPLICATION_SOURCE; or start what works on it (in Airflow: clear"
+                " its task reverse_stream) and ask again.",
+            )
         operator.find_route()
     moves.ask(session, row.id, what, operator.by)
     journal.write(session, row.id, f"{what} asked", actor=operator.by)
