@@ -90,12 +90,17 @@ SWITCH_CASES: tuple[tuple[str, Switch], ...] = (
     ("another driver, a lost session", Switch(writes=0, drivers=2, losses=1)),
     ("another driver, a branch", Switch(writes=0, drivers=2, has_branch=True)),
     ("another driver, there and back", Switch(writes=1, drivers=2, rounds=2)),
+    ("home is away, a lost session, two attempts", Switch(tries=2, losses=1, outages=1)),
+    ("home is away, another driver", Switch(writes=1, drivers=2, outages=1)),
 )
 SWITCH_LARGE: tuple[tuple[str, Switch], ...] = (
     ("a lost session, a crash, there and back", Switch(rounds=2, tries=2, losses=1, crashes=1)),
     ("another driver, a crash, there and back", Switch(writes=2, rounds=2, drivers=2, crashes=1)),
     ("another driver, a lost session, there and back", Switch(writes=1, rounds=2, drivers=2, losses=1)),
     ("another driver, a lost session, a branch", Switch(writes=0, drivers=2, losses=1, has_branch=True)),
+    ("home is away twice, a crash, there and back", Switch(rounds=2, tries=2, crashes=1, outages=2)),
+    ("home is away, another driver, there and back", Switch(writes=1, rounds=2, drivers=2, outages=1)),
+    ("home is away, another driver, a branch", Switch(writes=0, drivers=2, outages=1, has_branch=True)),
     ("three drivers", Switch(writes=1, drivers=3)),
     ("two tables, a crash, there and back", Switch(tables=2, rounds=2, crashes=1)),
 )
@@ -177,6 +182,7 @@ SWITCH_NEEDED: dict[str, Switch] = {
     "noted_before_open": Switch(),
     "decided_before_open": DRIVERS,
     "dropped_before_running": Switch(),
+    "kept_once_asked": Switch(outages=1),
     "hook_repeated": Switch(),
     "forward_only": Switch(),
     "starts_at_noted": Switch(rounds=2, crashes=1),

@@ -24,6 +24,10 @@ move_switch_sessions.py, the application and the streams in move_switch_streams.
     tell           W7: `decided → opened`, UNLOCK
     hook           W8: `workflows.move_tables.opening.tell`; it may have been done though it timed out
     finish         W9: the stream back starts; `opened → running` of the next round
+    miss_answer    ... and whether it was committed is not known: home is away, and may have done it
+    read_decision  ... until home says so: `workflows.move_tables.opening.give_up` reads it
+    release_alone  `workflows.move_tables.switch._Trial._is_to_be_opened`: home is away, and was not asked to decide, so
+                   the session that has the lock drops the triggers; home still says denying
     give_up        `workflows.move_tables.opening.give_up`: `denying → aborting`
     send_drop      `cutover.deny.allow`: the triggers are dropped, UNLOCK
     settle         the stream goes on from its checkpoint; `aborting → running`
@@ -71,11 +75,13 @@ from tests.models.move_switch_world import (
     AT_DECIDED,
     CREATING,
     DECIDED,
+    DECIDING,
     DENIED,
     DENYING,
     DROPPED,
     DROPPING,
     FENCED,
+    HAS_DENIED,
     HOOKED,
     IDLE,
     INTENT,
@@ -88,6 +94,8 @@ from tests.models.move_switch_world import (
     OPEN,
     OPENING,
     PREPARED,
+    RELEASED,
+    RELEASING,
     RUNNING,
     STARTED,
     TOLD,
@@ -210,6 +218,29 @@ def decide(w: World, s: State) -> Steps:
             yield f"{who(s, number)} decides", driver(s, number, phase=phase)._replace(decision=DECIDED)
 
 
+def miss_answer(w: World, s: State) -> Steps:
+    for number, _ in acting(s, STARTED):
+        if s.outages and owns(s, number) and s.decision == DENYING and w.rules.decided_before_open:
+            after = driver(s, number, phase=DECIDING)._replace(outages=s.outages - 1)
+            yield f"home is away, {who(s, number)} does not know whether it has decided", after
+            yield f"home decides and is away, {who(s, number)} does not know", after._replace(decision=DECIDED)
+
+
+def read_decision(w: World, s: State) -> Steps:
+    for number, d in acting(s, DECIDING, RELEASED):
+        if owns(s, number) and s.decision == DECIDED and is_settled(w, d):
+            yield f"{who(s, number)} finds it decided", driver(s, number, phase=AT_DECIDED)
+
+
+def release_alone(w: World, s: State) -> Steps:
+    for number, d in acting(s, *HAS_DENIED, DECIDING):
+        if d.late or not (s.outages or d.phase == DECIDING) or (d.phase == DECIDING and w.rules.kept_once_asked):
+            continue
+        left = s if d.phase == DECIDING else s._replace(outages=s.outages - 1)
+        sent = driver(left, number, phase=RELEASING, sent=("drop", origin(s)))
+        yield f"home is away, {who(s, number)} sends DROP TRIGGER to {NAMES[origin(s)]}", sent
+
+
 def send_open(w: World, s: State) -> Steps:
     for number, d in acting(s, AT_DECIDED if w.rules.decided_before_open else STARTED):
         if is_settled(w, d):
@@ -284,6 +315,7 @@ def settle(w: World, s: State) -> Steps:
 ATTEMPT = (begin_switch, lock, send_create, unlock_early, mark, find_applied, fence, look_again, note_start, decide)
 FORWARD = (send_open, tell, hook, finish)
 END = (give_up, send_drop, settle)
+AWAY = (miss_answer, read_decision, release_alone)
 OTHERS = (execute, start_write, commit_write, take, write_part)
 ACTIONS = (
     *ATTEMPT,
@@ -298,6 +330,7 @@ ACTIONS = (
     end_branch,
     save,
     crash,
+    *AWAY,
 )
 """All but those of a rule that is taken out."""
 
@@ -314,6 +347,8 @@ def actions_of(b: Bounds, r: Rules) -> Iterator[Callable[..., Iterable[Step[Stat
         yield from (prepare, end_branch)
     if b.crashes:
         yield from (save, crash)
+    if b.outages:
+        yield from AWAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,6 +372,7 @@ class MoveSwitchModel:
             writes=b.writes,
             losses=b.losses,
             crashes=b.crashes,
+            outages=b.outages,
         )
         return [s]
 

@@ -25,6 +25,8 @@ from tests.models.move_switch_world import (
     NAMES,
     OPEN,
     OPENING,
+    RELEASED,
+    RELEASING,
     RUNNING,
     Driver,
     State,
@@ -40,13 +42,16 @@ from tests.models.move_switch_world import (
     who,
 )
 
+DONE = {CREATING: DENIED, OPENING: OPEN, RELEASING: RELEASED}
+SENT_FROM = {CREATING: INTENT, OPENING: AT_DECIDED, DROPPING: AT_ABORTING, RELEASING: RELEASED}
+
 # -- the servers ------------------------------------------------------------------------------------------------------
 
 
 def execute(w: World, s: State) -> Steps:
     for number, d in enumerate(s.drivers, 1):
         if d.sent and may_execute(s, number, d.sent, d.has_lock):
-            after = driver(s, number, sent=None, phase={CREATING: DENIED, OPENING: OPEN}.get(d.phase, DROPPED))
+            after = driver(s, number, sent=None, phase=DONE.get(d.phase, DROPPED))
             if d.sent[0] == "drop":
                 after = released(driver(after, number, has_lock=False), number)
             yield f"{said_statement(d.sent)} of {who(s, number)} is done", executed(after, d.sent)
@@ -103,7 +108,7 @@ def lose(w: World, s: State) -> Steps:
 
 def back(s: State, number: int, d: Driver) -> State:
     """To where the statement was sent from."""
-    return driver(s, number, phase={CREATING: INTENT, OPENING: AT_DECIDED, DROPPING: AT_ABORTING}.get(d.phase, d.phase))
+    return driver(s, number, phase=SENT_FROM.get(d.phase, d.phase))
 
 
 def end_lost(w: World, s: State) -> Steps:

@@ -45,9 +45,13 @@ RUNNING, DENYING, ABORTING, DECIDED, ALL_OPEN = "running", "denying", "aborting"
     AT_ABORTING,
     DROPPING,
     DROPPED,
+    DECIDING,
+    RELEASING,
+    RELEASED,
     ENDED,
-) = range(21)
-MAY_GIVE_UP = (INTENT, LOCKED, DENIED, MARKED, LEVEL, FENCED, LOOKED, STARTED)
+) = range(24)
+HAS_DENIED = (DENIED, MARKED, LEVEL, FENCED, LOOKED, STARTED)
+MAY_GIVE_UP = (INTENT, LOCKED, *HAS_DENIED, DECIDING, RELEASED)
 BY_DECISION = {RUNNING: IDLE, DENYING: INTENT, ABORTING: AT_ABORTING, DECIDED: AT_DECIDED, ALL_OPEN: TOLD}
 
 # -- an XA branch -----------------------------------------------------------------------------------------------------
@@ -88,6 +92,8 @@ class Rules:
     """... if the decision is still "denying" and the lease ours."""
     dropped_before_running: bool = True
     """"running" is committed when they are dropped."""
+    kept_once_asked: bool = True
+    """While home is away the triggers are dropped only by who has not asked it to decide."""
     hook_repeated: bool = True
     """The route hook is repeated until it says yes (W8)."""
     forward_only: bool = True
@@ -171,12 +177,14 @@ class State(NamedTuple):
     listed: int = 0
     losses: int = 0
     crashes: int = 0
+    outages: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
     """How much may happen. tries: attempts of a driver in a round. runs: how often a driver may come back with new
-    connections. losses: sessions lost. crashes: of a stream; before the last of them checkpoints may be late."""
+    connections. losses: sessions lost. crashes: of a stream; before the last of them checkpoints may be late.
+    outages: how often home does not answer a driver whose session on the other side is there."""
 
     writes: int = 2
     tables: int = 1
@@ -186,6 +194,7 @@ class Bounds:
     runs: int = 1
     losses: int = 0
     crashes: int = 0
+    outages: int = 0
     has_branch: bool = False
 
 
