@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 
+from vreplication.clock import SYSTEM
 from vreplication.cutover import deny
 from vreplication.cutover.identity import table_identity
 from vreplication.cutover.sentry import drop_table
@@ -18,19 +19,21 @@ from vreplication.errors import Cancelled, Interrupted, LeaseHeld, Refused, Term
 from vreplication.mysql.ends import Route
 from vreplication.mysql.quoting import qualified
 from vreplication.mysql.server import is_mariadb
-from vreplication.mysql.session import Session, connect
+from vreplication.mysql.session import LockWait, Session, connect
 from vreplication.pausepoints import reach
 from vreplication.phases import Phase
 from vreplication.schema.introspect import exists
 from vreplication.state import journal, keytables, lease, moves, progress, source_marks, workflows
 from vreplication.state.moves import Decision, Move, Side
 from vreplication.state.workflows import TableRow
-from vreplication.workflows.move_tables import prepare, sides, streams
+from vreplication.workflows.move_tables import opening, prepare, sides, streams
 from vreplication.workflows.move_tables.driver import MoveDriver
 from vreplication.workflows.move_tables.steps import Work
 from vreplication.workflows.online_ddl.ending import STAYS, resume_command
 
 log = logging.getLogger(__name__)
+
+_TRIES, _AGAIN_SECONDS = 5, 0.5
 
 BEHIND = (Decision.DECIDED, Decision.OPENED)
 """Nothing but forward."""
@@ -166,7 +169,7 @@ def ended(route: Route, workflow: str, driver: MoveDriver | None, error: VReplic
         return Result(event="refused", workflow=workflow, reason=str(other), exit_code=2)
     except VReplicationError as other:
         log.error("the sidecar could not be told: %s", other)
-        return _untold(workflow, error)
+        return _not_cancelled(workflow, other) if isinstance(error, Cancelled) else _untold(workflow, error)
 
 
 def _is_gone(route: Route, workflow: str, driver: MoveDriver | None) -> bool:
@@ -189,6 +192,13 @@ def _untold(workflow: str, error: VReplicationError) -> Result:
         resume_command=resume_command(workflow) if is_interrupted or isinstance(error, Transient) else None,
         exit_code=error.exit_code,
     )
+
+
+def _not_cancelled(workflow: str, error: VReplicationError) -> Result:
+    """It is there as before, and nothing works on it any more."""
+    reason = f"{error} The workflow is not cancelled yet."
+    leftover = Leftover(what="what the workflow made", command=f"vreplication cancel {workflow}")
+    return Result(event="failed", workflow=workflow, reason=reason, exit_code=1, leftovers=(leftover,))
 
 
 def _ended_at_home(home: Session, workflow: str, driver: MoveDriver, error: VReplicationError) -> Result:
@@ -243,7 +253,7 @@ def cancelled(home: Session, driver: MoveDriver) -> Result:
         )
     with driver.at_source() as source:
         # First: a switch that was given up may have left triggers, by which the application's writes fail.
-        deny.allow(source, sides.tables_on(home, workflow, Side.SOURCE), workflow=workflow)
+        _allow(driver, source, sides.tables_on(home, workflow, Side.SOURCE))
         _forget_source(source, workflow, move.number)
     left = prepare.undo(home, workflow)
     drop_key_tables(home, workflow, move.number)
@@ -254,6 +264,18 @@ def cancelled(home: Session, driver: MoveDriver) -> Result:
     journal.write(home, workflow, "cancelled", words, actor=lease.me())
     reason = f"Cancelled; the source's tables are as they were. {words}".strip()
     return _result(home, "cancelled", workflow, reason, exit_code=3)
+
+
+def _allow(driver: MoveDriver, source: Session, tables: list[tuple[str, str]]) -> None:
+    """Raises LockWait, naming whoever keeps a table for longer than a person waits for a cancel."""
+    for left in reversed(range(_TRIES)):
+        try:
+            return deny.allow(source, tables, workflow=driver.workflow)
+        except LockWait as error:
+            if not left:
+                words = opening.who_keeps_it_denied(driver, source, tables)
+                raise LockWait(words or error.message, cure="End that transaction, then cancel again.") from None
+            SYSTEM.sleep(_AGAIN_SECONDS)
 
 
 def words_of_left(left: list[str]) -> str:

@@ -86,12 +86,12 @@ def _allow(driver: MoveDriver, session: Session, tables: list[tuple[str, str]], 
         try:
             deny.allow(session, tables, workflow=driver.workflow, former=former)
         except LockWait as error:
-            raise LockWait(_who_keeps_it_denied(driver, session, tables) or error.message) from None
+            raise LockWait(who_keeps_it_denied(driver, session, tables) or error.message) from None
 
     persist(driver, act)
 
 
-def _who_keeps_it_denied(driver: MoveDriver, session: Session, tables: list[tuple[str, str]]) -> str:
+def who_keeps_it_denied(driver: MoveDriver, session: Session, tables: list[tuple[str, str]]) -> str:
     """DROP TRIGGER waits for whoever has read the table in a transaction, which no deadline of ours ends."""
     own, server = frozenset(driver.own_on(session)), inspect(session)
     found = [str(each) for table in tables for each in blockers(session, server, *table, own=own)]
