@@ -6,6 +6,7 @@ import contextlib
 import decimal
 import struct
 from datetime import datetime, timedelta
+from ipaddress import IPv6Address
 
 import pytest
 from hypothesis import given
@@ -168,6 +169,19 @@ def test_network_types() -> None:
     assert values.uuid_text(bytes.fromhex("00112233445566778899aabbccddee")) == "00112233-4455-6677-8899-aabbccddee00"
     assert values.inet6_text(b"\x20\x01") == "2001::"
     assert values.inet4_text(b"\x01\x02") == "1.2.0.0"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("::", "::1", "::7", "1::", "2001:db8::1", "fe80::ff:fe00:1", "::ffff:1.2.3.4", "::1.2.3.4", "::0.1.0.0"),
+        *("::ffff:0.0.0.0", "1::1:0:1:0:1:0", "::1:1:0:1:0:1:0", "1:1::1:0:0:1", "1:2:3:4:5:6:7:8", "1:2:3:4:5:6:7::"),
+        *("::ffff:0:102:304", "0:0:1::", "1::ffff:102:304"),
+    ],
+)
+def test_an_inet6_reads_as_mariadb_shows_it(text: str) -> None:
+    """Each is what SELECT shows for itself (10.11): a row has one text by the copy and by the log."""
+    assert values.inet6_text(IPv6Address(text).packed.rstrip(b"\0")) == text
 
 
 def text(value: str) -> str:

@@ -10,7 +10,6 @@ import struct
 from collections.abc import Callable
 from datetime import date, timedelta
 from functools import lru_cache
-from ipaddress import IPv6Address
 from uuid import UUID
 
 Reader = Callable[[bytes, int], str]
@@ -24,6 +23,7 @@ _HIRES_SECOND_BYTES = (0, 1, 1, 2, 2, 3, 3)
 _TIME_SECONDS_ABOVE_ALL = (838 * 3600 + 59 * 60 + 59) + 1
 _FLOAT = struct.Struct("<f")
 _DOUBLE = struct.Struct("<d")
+_INET6 = struct.Struct(">8H")
 _EPOCH = date(1970, 1, 1)
 
 
@@ -262,7 +262,22 @@ def uuid_text(data: bytes) -> str:
 
 
 def inet6_text(data: bytes) -> str:
-    return str(IPv6Address(data.ljust(16, b"\0")))
+    """As MariaDB shows it, which is not as Python does: a single zero is left out, too, and IPv4 has its dots."""
+    raw = data.ljust(16, b"\0")
+    words = [f"{word:x}" for word in _INET6.unpack(raw)]
+    # The first of the longest runs of zeros.
+    length, at = max((_zeros(words, at), -at) for at in range(8))
+    begin, end = -at, -at + length
+    if begin == 0 and (end == 6 or (end == 5 and words[5] == "ffff")):
+        words[6:] = [inet4_text(raw[12:])]
+    if not length:
+        return ":".join(words)
+    return f"{':'.join(words[:begin])}::{':'.join(words[end:])}"
+
+
+def _zeros(words: list[str], at: int) -> int:
+    """How many there are from here on."""
+    return next((i for i, word in enumerate(words[at:]) if word != "0"), len(words) - at)
 
 
 def inet4_text(data: bytes) -> str:
