@@ -194,7 +194,8 @@ def test_keys_of_text_and_unique_values_come_out_exactly(
     collations = COLLATIONS[database.server.flavor]
     for connections in sorted(draw.sample((1, 2, 3, 4), 2)):
         history = History(draw=draw, words=shape.words)
-        collation = collations[connections - 1]
+        # A CHAR under that one is refused: MariaDB sorts it otherwise than it compares.
+        collation = collations[connections - 1].replace("_nopad", "" if name == "char" else "_nopad")
         with connect(database.app_url) as app:
             app.execute_raw("DROP TABLE IF EXISTS t")
             app.execute_raw(f"CREATE TABLE t ({shape.columns}) CHARACTER SET utf8mb4 COLLATE {collation}")

@@ -41,6 +41,7 @@ from vreplication.mysql.session import NO_SUCH_SCHEMA, NO_SUCH_TABLE, QUERY_KILL
 from vreplication.mysql.url import SourceUrl
 from vreplication.schema.bounds import order_sql, range_sql
 from vreplication.schema.introspect import introspect
+from vreplication.schema.keys import has_one_order
 from vreplication.schema.literals import bound_sql
 from vreplication.schema.model import Column, Table
 from vreplication.settings import SIDECAR, TABLE_SECONDS
@@ -324,6 +325,16 @@ def _passing(error: SqlError, name: str) -> VReplicationError:
     return _defined_anew(name) if error.code in _DEFINED_ANEW else error
 
 
+def unreadable(layout: Layout) -> tuple[str, str] | None:
+    """Why the rows of a table cannot be read in the order of its key, and what would help; None where they can."""
+    if not layout.has_key:
+        return f"Table {layout.name} has no unique key without NULLs, by which its rows could be read.", "Give it one"
+    if all(has_one_order(layout.columns[place]) for place in layout.key_places):
+        return None
+    why = f"The key of table {layout.name} has a CHAR under a NOPAD collation, by which no range of rows can be read."
+    return why, "Make it a VARCHAR"
+
+
 class _TableReader:
     """Rows of a table as the log would tell them, in the order of its key."""
 
@@ -333,10 +344,10 @@ class _TableReader:
         self._definition = self._defined()
         self._table = self._introspected(schema, name)
         self.layout = tables.layout_now(self._table)
-        if not self.layout.has_key:
+        if found := unreadable(self.layout):
             raise Refused(
-                f"Table {self.layout.name} has no unique key without NULLs, by which its rows could be read.",
-                cure="Give it one and resume the feed, or begin another one without the table or without --snapshot.",
+                found[0],
+                cure=f"{found[1]} and resume the feed, or begin another one without the table or without --snapshot.",
             )
         # Left to itself, a server with odd statistics sorts the whole table for each chunk.
         index = next(k.name for k in self._table.keys if k.is_unique and tuple(k.columns) == tuple(self.layout.key))

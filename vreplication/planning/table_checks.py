@@ -206,7 +206,8 @@ def shared_key(facts: Facts) -> Check:
     if not usable_keys(facts.source, may_be_null=facts.spec.allow_nullable_key):
         return refuse(
             "shared key",
-            f"{facts.name} has no unique key over NOT NULL columns of numbers, strings, binaries or dates.",
+            f"{facts.name} has no unique key over NOT NULL columns of numbers, strings (no CHAR under a NOPAD "
+            "collation), binaries or dates.",
             f"Add a primary key by a plain ALTER TABLE first{or_nullable(facts.source)}.",
         )
     return ok("shared key", "The table has a key; that the new definition shares it is checked at prepare.")

@@ -21,7 +21,15 @@ from vreplication.schema.dates import DATED
 from vreplication.schema.expressions import is_same_everywhere, is_settled, odd_days_of, read_by, reads_a_char
 from vreplication.schema.fills import fill_literal
 from vreplication.schema.introspect import check_expressions
-from vreplication.schema.keys import is_implied, is_kept_apart, is_same_value, is_sorted_alike, or_nullable, usable_keys
+from vreplication.schema.keys import (
+    has_one_order,
+    is_implied,
+    is_kept_apart,
+    is_same_value,
+    is_sorted_alike,
+    or_nullable,
+    usable_keys,
+)
 from vreplication.schema.literals import INTEGERS, TEMPORALS
 from vreplication.schema.model import Column, ColumnPair, Key, Table, TableMapping
 
@@ -231,7 +239,8 @@ def shared_key(source: Table, target: Table, sources: Sources, *, may_be_null: b
     raise Refused(
         f"{source.name} and its new definition share no unique key over columns that are NOT NULL.",
         cure="Keep or add one on the table first: a primary key, or a unique key over NOT NULL columns of numbers,"
-        f" decimals, strings, binaries or dates, that the ALTER leaves in place{beside}.",
+        " decimals, strings (no CHAR under a NOPAD collation), binaries or dates, that the ALTER leaves in place"
+        f"{beside}.",
     )
 
 
@@ -252,6 +261,7 @@ def _is_shared(source: Table, target: Table, key: Key, other: Key, sources: Sour
         # Digits that a session decides count in a key that may make two rows one; by this one rows are told apart on
         # the source already.
         o is not None
+        and has_one_order(target.column(n))
         and is_same_value(o, target.column(n))
         and _is_settled(source, target, o, n, sources, is_same_everywhere)
         for o, n in pairs

@@ -18,6 +18,7 @@ from vreplication.feed.catalog import Filter, without
 from vreplication.feed.dispatch import Dispatcher, Weights
 from vreplication.feed.lanes import Named, topic_name
 from vreplication.feed.layout import Layout, make_layout
+from vreplication.feed.snapshot import unreadable
 from vreplication.feed.topics import KEYLESS, followed, holds, unfit, unusable, versioned
 from vreplication.masking import mask
 from vreplication.mysql.server import Server, identity_of, inspect
@@ -310,11 +311,11 @@ def _snapshot(facts: FeedFacts) -> Check:
     if words := versioned(facts.session, facts.filter):
         return refuse("snapshot", f"{words}.", "Leave it out (--exclude), or begin without --snapshot.")
     for schema, table in facts.tables:
-        if not (layout := _layout(facts, schema, table)).has_key:
+        if found := unreadable(_layout(facts, schema, table)):
             return refuse(
                 "snapshot",
-                f"Table {layout.name} has no unique key without NULLs, by which its rows could be read.",
-                "Give it one, leave it out (--exclude), or begin without --snapshot.",
+                found[0],
+                f"{found[1]}, leave it out (--exclude), or begin without --snapshot.",
             )
     return ok("snapshot", f"Rows of {len(facts.tables)} tables are sent first, in the order of their keys.")
 

@@ -102,7 +102,8 @@ def _shared_key(facts: MoveFacts, table: MovedTable) -> Check:
             return ok("shared key", "The tables have keys.")
         return refuse(
             "shared key",
-            f"{table.name} has no unique key over NOT NULL columns of numbers, strings, binaries or dates.",
+            f"{table.name} has no unique key over NOT NULL columns of numbers, strings (no CHAR under a NOPAD "
+            "collation), binaries or dates.",
             "Add a primary key by a plain ALTER TABLE first.",
         )
     if added := table.mapping.added_unique:
