@@ -42,7 +42,8 @@ def _unreadable(value: str) -> int:
 
 
 def test_a_url_that_cannot_be_sent_is_refused(database: Database) -> None:
-    for url in (replace(database.url, host="a..b", unix_socket=None), replace(database.url, password="\u4f60")):
+    wrong = {"password": "\u4f60"}, {"database": "d" * 65}, {"database": "\U0001f600"}
+    for url in (replace(database.url, host="a..b", unix_socket=None), *(replace(database.url, **it) for it in wrong)):
         with pytest.raises(Refused) as told:
             connect(url)
         assert "\u4f60" not in str(told.value)

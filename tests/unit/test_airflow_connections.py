@@ -26,6 +26,11 @@ def test_all_fields() -> None:
     assert "a:b" not in repr(found)
 
 
+@pytest.mark.parametrize("host", ["::1", "[::1]"])
+def test_an_ipv6_address(host: str) -> None:
+    assert to_url(connection(host=host)).host == "::1"
+
+
 @pytest.mark.parametrize(
     ("extra", "tls"),
     [

@@ -278,7 +278,7 @@ def test_table_names(text: str, parts: tuple[str, str]) -> None:
     assert split_table(text, "d") == parts
 
 
-@pytest.mark.parametrize("text", ["a.b.c", "`a", ".t", "s.", "`a`b"])
+@pytest.mark.parametrize("text", ["a.b.c", "`a", ".t", "s.", "`a`b", "a\U0001f600", "s.`\U0001f600`"])
 def test_wrong_table_names(text: str) -> None:
     with pytest.raises(Refused):
         split_table(text, "d")

@@ -112,7 +112,10 @@ def to_url(connection: Any) -> SourceUrl:
     query |= _as_of_the_provider(connection.conn_id, extra)
     # A password may have @, : and / in it, where a URL would end.
     login = f"{quote(connection.login or '', safe='')}:{quote(connection.password or '', safe='')}"
-    where = f"{connection.host or 'localhost'}:{int(connection.port or 3306)}/{quote(connection.schema or '', safe='')}"
+    host = connection.host or "localhost"
+    # Airflow's form takes an IPv6 address as it is.
+    host = f"[{host}]" if ":" in host and not host.startswith("[") else host
+    where = f"{host}:{int(connection.port or 3306)}/{quote(connection.schema or '', safe='')}"
     built = f"mysql://{login}@{where}" + (f"?{urlencode(query)}" if query else "")
     try:
         return replace(urls.parse(built), replicas=_replicas(connection))

@@ -5,6 +5,7 @@ What must stay true: `str()` and `repr()` of a SourceUrl never show the password
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,6 +25,9 @@ _TLS = (
     "ssl_verify_identity",
     "ssl_disabled",
 )
+_YES_OR_NO = ("ssl_verify_cert", "ssl_verify_identity", "ssl_disabled")
+_YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+_MAX_PORT = 65535
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +75,7 @@ class SourceUrl:
 
 def _tls_argument(item: tuple[str, str]) -> tuple[str, Any]:
     name, text = item
-    if name in ("ssl_verify_cert", "ssl_verify_identity", "ssl_disabled"):
-        return name, text.lower() in ("1", "true", "yes", "on")
-    return name, text
+    return name, text.lower() in _YES if name in _YES_OR_NO else text
 
 
 def parse_replicas(text: str) -> tuple[SourceUrl, ...]:
@@ -90,6 +92,8 @@ def parse_replicas(text: str) -> tuple[SourceUrl, ...]:
 
 def parse(text: str, *, needs_database: bool = True) -> SourceUrl:
     """Read a URL. Raises Refused (never quoting the text, which may hold a password)."""
+    # A secret that is mounted or put into a variable often ends with a new line.
+    text = text.strip()
     try:
         url = make_url(text)
     except (ArgumentError, ValueError):
@@ -98,7 +102,27 @@ def parse(text: str, *, needs_database: bool = True) -> SourceUrl:
         raise Refused(f"The source's URL is of kind {url.drivername!r}, not MySQL or MariaDB.", cure=_CURE)
     if (needs_database and not url.database) or not (url.host or "unix_socket" in url.query):
         raise Refused("The source's URL names no host or no database.", cure=_CURE)
+    _check_place(url)
+    _check_values(text)
     return _build(url)
+
+
+def _check_place(url: Any) -> None:
+    """Raises Refused."""
+    if "@" in (url.host or ""):
+        # What stands before it is the end of a password, which would be shown as a part of the host.
+        raise Refused("The source's URL has an @ in its user or its password.", cure="Write it as %40.")
+    if url.port is not None and not 1 <= url.port <= _MAX_PORT:
+        # The system takes what is left of a greater one, and 0 would be the default.
+        raise Refused(f"The source's URL has the port {url.port}.", cure=f"A port is from 1 to {_MAX_PORT:,}.")
+
+
+def _check_values(text: str) -> None:
+    """Of the options. Raises Refused where one is empty: SQLAlchemy leaves it out, and TLS with it."""
+    # Behind the password, in which a ? may be, too.
+    words = text.rpartition("@")[2].partition("?")[2].split("&")
+    if empty := sorted(word.rstrip("=") for word in words if re.fullmatch(r"\w+=?", word)):
+        raise Refused(f"The source's URL has options without a value: {', '.join(empty)}.", cure="Give them one.")
 
 
 def _build(url: Any) -> SourceUrl:
@@ -109,7 +133,9 @@ def _build(url: Any) -> SourceUrl:
     # Not passed over: a certificate would go unchecked for the sake of one misspelled letter.
     unknown = sorted(set(query) - set(_TLS))
     if unknown:
-        raise Refused(f"The source's URL has unknown options: {', '.join(unknown)}.", cure=f"Known: {', '.join(_TLS)}.")
+        known = ", ".join((*_TLS, "unix_socket"))
+        raise Refused(f"The source's URL has unknown options: {', '.join(unknown)}.", cure=f"Known: {known}.")
+    _check_words(query)
     if dict(map(_tls_argument, query.items())).get("ssl_verify_identity") and not query.get("ssl_ca"):
         # PyMySQL takes any host's certificate then.
         raise Refused(
@@ -125,3 +151,10 @@ def _build(url: Any) -> SourceUrl:
         unix_socket=socket,
         tls=tuple(sorted(query.items())),
     )
+
+
+def _check_words(query: dict[str, str]) -> None:
+    """Raises Refused: a word that is not known would mean no, and no certificate would be looked at."""
+    for name in _YES_OR_NO:
+        if query.get(name, "no").lower() not in (*_YES, *_NO):
+            raise Refused(f"The source's URL has {name}={query[name]}.", cure=f"Write {name}=true or {name}=false.")

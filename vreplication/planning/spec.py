@@ -171,6 +171,9 @@ def seconds_of(text: str) -> int:
 
 def split_table(text: str, default_schema: str) -> tuple[str, str]:
     """Read `t`, `s.t`, or either part in backticks. Raises Refused."""
+    if any(character > "\uffff" for character in text):
+        # To ask for it is an error on both servers.
+        raise Refused(f"The table name {text!r} is not valid.", cure="No server has names with such characters.")
     parts: list[str] = []
     rest = text
     while rest:
