@@ -257,6 +257,10 @@ def test_an_entry_is_checked_as_a_spec_is() -> None:
         ({"not_before": "soon"}, "not_before: 'soon' is not a time. Write it as"),
         ({"not_before": "2026-12-24T02:00:00"}, "not_before: '2026-12-24T02:00:00' does not say in which time zone"),
         ({"not_before": "2026-12-24"}, "does not say in which time zone"),
+        (
+            {"not_before": "9999-12-31T23:00:00-14:00"},
+            "not_before: '9999-12-31T23:00:00-14:00' is before the first day",
+        ),
         ({"priority": "high"}, "priority: 'high' is not a whole number"),
         ({"priority": True}, "priority: True is not"),
     ],

@@ -101,7 +101,10 @@ def _moment(given: object) -> datetime | None:
         raise Refused(f"not_before: {str(given)!r} is not a time.", cure=cure) from None
     if found.tzinfo is None:
         raise Refused(f"not_before: {str(given)!r} does not say in which time zone.", cure=cure)
-    return found.astimezone(UTC).replace(tzinfo=None)
+    try:
+        return found.astimezone(UTC).replace(tzinfo=None)
+    except OverflowError:
+        raise Refused(f"not_before: {str(given)!r} is before the first day, or behind the last.", cure=cure) from None
 
 
 def _priority(given: object) -> int:
