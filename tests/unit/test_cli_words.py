@@ -139,6 +139,16 @@ def test_bars_fit_the_terminal_with_every_figure(width: int) -> None:
     assert "level 1,204 changes/s · lag 0.4 s · backlog 310" in lines[3]
 
 
+@pytest.mark.parametrize("width", [40, 60])
+def test_where_a_terminal_is_narrow_only_figures_are_cut(width: int) -> None:
+    lines = _drawn(_view(COPYING), width)
+    assert all(len(line) <= width for line in lines)
+    copy, catch_up, verify = (line for line in lines if line.startswith(("Copy ", "Catch-up ", "Verify ")))
+    assert "  61.0 % 29.3M" in copy
+    assert "level 1,204" in catch_up
+    assert verify.rstrip().endswith("–")
+
+
 def test_catch_up_bar_begins_at_the_greatest_lag() -> None:
     view = _view(snapshot(lag_seconds=100.0, backlog=5000))
     view.update(snapshot(lag_seconds=25.0, backlog=5000, converging=True))

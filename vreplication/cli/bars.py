@@ -1,7 +1,7 @@
 """A snapshot as bars on a terminal: copy, catch-up, verification, and a line on what is expected of whom.
 
 What must stay true: one color means one thing (blue moving, green proven, yellow waiting for somebody, red failed) and
-never color alone; 80 columns are enough.
+never color alone; 80 columns are enough, and in fewer only the figures at the end of a line are cut.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PHASE_COLORS = {
     Phase.WAITING: WAITING,
     Phase.SWITCHED: PROVEN,
 }
-_FIGURES_WIDTH = 44
+_NAME_WIDTH, _WORD_WIDTH, _FIGURES_WIDTH = 9, 8, 44
 _FIXED_WIDTH = 10 + 9 + 2
 
 
@@ -50,15 +50,18 @@ class View:
             return
         yield _title(self.snapshot)
         yield _steps(self.snapshot)
-        yield self._bars(self.snapshot, max(10, min(48, options.max_width - _FIXED_WIDTH - _FIGURES_WIDTH)))
+        yield self._bars(self.snapshot, options.max_width)
         yield from self._foot(self.snapshot)
 
-    def _bars(self, snapshot: Snapshot, width: int) -> Table:
+    def _bars(self, snapshot: Snapshot, whole: int) -> Table:
+        width = _bar_width(whole)
         table = Table.grid(padding=(0, 1))
-        table.add_column(width=9)
+        table.add_column(width=_NAME_WIDTH)
         table.add_column(width=width)
-        table.add_column(width=8, justify="right")
-        table.add_column(no_wrap=True, overflow="ellipsis")
+        table.add_column(width=_WORD_WIDTH, justify="right")
+        # Without its own bound the others would be cut as well, the percentage first.
+        rest = whole - _NAME_WIDTH - width - _WORD_WIDTH - 3
+        table.add_column(no_wrap=True, overflow="ellipsis", max_width=max(1, rest))
         for name, share, word, text in (_copy(snapshot), self._catch_up(snapshot), _verify(snapshot)):
             table.add_row(name, _bar(share, width, _color(snapshot, share)), word, Text(text))
         return table
@@ -82,6 +85,12 @@ class View:
             yield Text(line)
         for note in figures.notes(snapshot):
             yield Text(mask(note), style=WAITING)
+
+
+def _bar_width(whole: int) -> int:
+    """Of a line of so many columns."""
+    rest = whole - _FIXED_WIDTH
+    return max(1, min(10, rest // 3), min(48, rest - _FIGURES_WIDTH))
 
 
 def phase_color(snapshot: Snapshot) -> str:
