@@ -451,6 +451,23 @@ def test_status_of_one_and_its_watch_until_it_has_ended(
     assert [line["phase"] for line in lines] == ["copying", "verifying", "complete"]
 
 
+def test_a_terminal_that_draws_nothing_in_place_shows_each_look(
+    calls: Calls, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Drawn in place, only the last one would be shown there."""
+    phases = iter([Phase.COPYING, Phase.VERIFYING, Phase.COMPLETE])
+    calls.answers["status"] = lambda **_: Snapshot(workflow="w", phase=next(phases))
+    monkeypatch.setattr("vreplication.cli.status.WATCH_SECONDS", 0.0)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")
+    assert main.run(["status", "w", "--watch"]) == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if line.startswith("w  ")] == [
+        "w  copying",
+        "w  verifying",
+        "w  complete",
+    ]
+
+
 def test_ctrl_c_ends_a_watch_with_130(calls: Calls, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     calls.answers["statuses"] = [Snapshot(workflow="w", phase=Phase.COPYING)]
 

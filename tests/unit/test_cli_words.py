@@ -8,6 +8,7 @@ import json
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
@@ -362,6 +363,18 @@ def test_what_is_watched_grows_old_while_its_server_is_away(monkeypatch: pytest.
     assert [each.eta_seconds for each in seen] == [90.0, 88.0, 86.0, None, None]
     assert [each.lag_seconds for each in seen] == [0.4, 0.4, 0.4, None, None]
     assert figures.notes(seen[-1]) == ["no sign of life for 8.2 s"]
+
+
+def test_what_is_watched_shows_the_newest_of_its_journal() -> None:
+    told = [{"at": datetime(2026, 1, 1), "event": f"event {n}", "details": "", "actor": "ann"} for n in range(30)]
+    found = status.Overview(each=(status.Seen(snapshot=COPYING, journal=told),))
+    console = Console(width=80, height=20, file=io.StringIO())
+    page = status._fitted(console, status._page(found, _view(COPYING), is_one=True), found)
+    lines = ["".join(part.text for part in line) for line in console.render_lines(page)]
+    assert len(lines) == 20
+    assert lines[0].startswith("shop.orders")
+    assert "Journal" in "".join(lines)
+    assert "event 29" in lines[-1]
 
 
 def test_an_online_ddl_has_no_way_back() -> None:

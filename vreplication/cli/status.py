@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.segment import Segment, Segments
 from rich.table import Table
 from rich.text import Text
 
@@ -108,7 +109,7 @@ def status(
     until = _Until(is_watched=watch, is_named=workflow is not None)
     if is_json:
         _json(look, until)
-    elif watch and Console().is_terminal:
+    elif watch and (console := Console()).is_terminal and not console.is_dumb_terminal:
         _watch_live(look, until, is_one=is_one)
     else:
         _watch_plain(look, until, is_one=is_one)
@@ -200,10 +201,21 @@ def _watch_plain(look: Look, until: _Until, *, is_one: bool) -> None:
 
 
 def _watch_live(look: Look, until: _Until, *, is_one: bool) -> None:
-    view = View()
-    with Live(auto_refresh=False, console=Console()) as live:
-        show = lambda found: live.update(_page(found, view, is_one=is_one), refresh=True)  # noqa: E731
+    view, console = View(), Console()
+    with Live(auto_refresh=False, console=console) as live:
+        show = lambda found: live.update(_fitted(console, _page(found, view, is_one=is_one), found), refresh=True)  # noqa: E731
         _repeat(look, show, until)
+
+
+def _fitted(console: Console, page: Group, found: Overview) -> Group:
+    """Of a journal that is too long for the terminal the newest lines: Rich would leave out just those."""
+    if not any(seen.journal for seen in found.each):
+        return page
+    *above, told = page.renderables
+    title, *lines = console.render_lines(told, pad=False)
+    room = console.height - len(console.render_lines(Group(*above))) - 1
+    newest = lines[-max(1, room) :]
+    return Group(*above, Segments([part for line in (title, *newest) for part in (*line, Segment.line())]))
 
 
 def _repeat(look: Look, show: Callable[[Overview], None], until: _Until) -> None:
@@ -221,7 +233,7 @@ def _repeat(look: Look, show: Callable[[Overview], None], until: _Until) -> None
             show(found)
 
 
-def _page(found: Overview, view: View, *, is_one: bool) -> RenderableType:
+def _page(found: Overview, view: View, *, is_one: bool) -> Group:
     if is_one:
         (seen,) = found.each
         if seen.fed is not None:
@@ -229,7 +241,7 @@ def _page(found: Overview, view: View, *, is_one: bool) -> RenderableType:
         view.update(seen.snapshot)
         return Group(view, *_facts(seen), *figures.journal(seen.journal))
     if not found.each:
-        return Group(*(map(_leaves, found.leaving))) if found.leaving else Text(EMPTY)
+        return Group(*(map(_leaves, found.leaving) if found.leaving else [Text(EMPTY)]))
     together = [Text(TOGETHER, style=QUIET)] if found.is_atomic else []
     return Group(table([seen.snapshot for seen in found.each]), *together, *map(_leaves, found.leaving))
 
