@@ -24,6 +24,7 @@ from pymysql.protocol import FieldDescriptorPacket, MysqlPacket
 
 from vreplication import settings
 from vreplication.errors import Ambiguous, Refused, Terminal, Transient, VReplicationError
+from vreplication.mysql import variables
 from vreplication.mysql.url import SourceUrl
 
 # Tables hold zeros in AUTO_INCREMENT columns, days of zero and 30 February: without two of these modes the copy would
@@ -31,46 +32,6 @@ from vreplication.mysql.url import SourceUrl
 SQL_MODE = "STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION,ALLOW_INVALID_DATES"
 _MODES_OF_VALUES = ("TIME_TRUNCATE_FRACTIONAL", "TIME_ROUND_FRACTIONAL", "NO_UNSIGNED_SUBTRACTION")
 """Modes that decide which value a conversion or an expression gives: ours are the server's, as a plain ALTER's are."""
-_FIXED = (
-    "autocommit=1",  # MySQL's greeting says that it is on, also where the server's own sessions have it off
-    "completion_type='NO_CHAIN'",  # CHAIN would begin a transaction behind each COMMIT, RELEASE end the connection
-    "sql_select_limit=18446744073709551615",
-    "sql_safe_updates=0",
-    "sql_auto_is_null=0",
-    "sql_big_selects=1",
-    "sql_notes=1",  # notes tell of text that loses its end
-    "sql_quote_show_create=1",
-    "unique_checks=1",
-    "foreign_key_checks=1",
-    "lc_time_names=DEFAULT",
-    "default_week_format=DEFAULT",
-    "div_precision_increment=DEFAULT",
-)
-"""Session variables that change what our statements do, on either server. DEFAULT: what the server's own sessions have,
-for generated columns are computed by them."""
-_FIXED_MARIADB = (
-    "max_statement_time=0",
-    "tx_read_only=0",
-    "check_constraint_checks=1",
-    "sql_if_exists=0",
-    # A server that takes no ALTER that copies is one that needs us: ours is of an empty table.
-    "alter_algorithm='DEFAULT'",
-    # On by default since 11.6, also under READ COMMITTED: INSERT … SELECT fails as soon as it meets a row that
-    # catch-up has written since the statement began.
-    "innodb_snapshot_isolation=0",
-    # INSERT IGNORE tells of each row that it leaves out, and what it tells is counted (rowcopy/warned.py).
-    "note_verbosity='basic'",
-    "old_mode=TRIM(BOTH ',' FROM REPLACE(CONCAT(',',@@old_mode,','),',NO_DUP_KEY_WARNINGS_WITH_IGNORE,',','))",
-)
-_FIXED_MYSQL = (
-    "max_execution_time=0",
-    "transaction_read_only=0",
-    "show_create_table_verbosity=0",
-    # No limit: beyond it a statement of many keys reads, and locks, the whole table, with a warning.
-    "range_optimizer_max_mem_size=0",
-    # The key that a server gives a table without one: hidden from us it would be numbered anew.
-    "show_gipk_in_create_table_and_information_schema=1",
-)
 _UNKNOWN_VARIABLE = 1193
 # Not the client's own codes alone (2006, 2013): a server that shuts down, or ends a session, may say so first (1053,
 # 1927, 4031).
@@ -435,8 +396,8 @@ def _settings(session: Session, lock_wait_seconds: int, idle_seconds: int) -> tu
         f"wait_timeout={int(idle_seconds)}",
         "net_write_timeout=600",
         "net_read_timeout=600",
-        *_FIXED,
-        *(_FIXED_MARIADB if _is_mariadb(session) else _FIXED_MYSQL),
+        *variables.BOTH,
+        *(variables.MARIADB if _is_mariadb(session) else variables.MYSQL),
     )
 
 
