@@ -394,7 +394,7 @@ def _next_of_move(snapshot: Snapshot, about: Moved) -> str | None:
         return None
     if snapshot.is_silent:
         return f"{PROGRAM} resume {name}"
-    if snapshot.phase is Phase.SWITCHED and not about.asked:
+    if snapshot.phase is Phase.SWITCHED:
         return f"{PROGRAM} reverse {name} goes back, {PROGRAM} complete {name} ends the way back"
     if snapshot.phase is Phase.WAITING:
         return f"{PROGRAM} release {name}, if it waits for that"
