@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import tracemalloc
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.support.changes import effects, put
 from vreplication.binlog import gtids
@@ -87,8 +88,8 @@ def test_a_restart_reads_from_the_oldest_prepare_whose_rows_are_not_here() -> No
 
 def test_behind_a_checkpoint_all_that_is_read_is_handed_on() -> None:
     """Also a transaction of another server whose number is lower than the last one's (MariaDB, without strict mode)."""
-    place = replace(position(9), gtids=gtids.parse("0-1-100"))
-    end = replace(position(10), gtids=gtids.plus(place.gtids, (0, 2, 5)))
+    place = dataclasses.replace(position(9), gtids=gtids.parse("0-1-100"))
+    end = dataclasses.replace(position(10), gtids=gtids.plus(place.gtids, (0, 2, 5)))
     late = replace(group(GroupKind.COMMIT, 9, rows=1), start=place, end=end)
     matcher = Matcher(is_strict=True)
     assert matcher.restore((), place) == place
@@ -117,7 +118,7 @@ def test_read_again_up_to_a_checkpoint_and_not_behind_it() -> None:
     """The same, when a branch has to be read again: the late transaction stands behind the checkpoint."""
 
     def at(offset: int, name: str) -> Position:
-        return replace(position(offset), gtids=gtids.parse(name))
+        return dataclasses.replace(position(offset), gtids=gtids.parse(name))
 
     prepared = replace(group(GroupKind.XA_PREPARE, 1, xid=A, rows=1), start=at(1, "0-1-98"), end=at(2, "0-1-99"))
     applied = replace(group(GroupKind.COMMIT, 3, rows=1), start=at(3, "0-1-99"), end=at(4, "0-1-100"))
@@ -134,7 +135,9 @@ def test_read_again_from_a_log_of_another_order() -> None:
     uuid = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
     def at(offset: int, *numbers: int) -> Position:
-        return replace(position(offset), gtids=gtids.parse(",".join(f"{uuid}:{each}" for each in (1, *numbers))))
+        return dataclasses.replace(
+            position(offset), gtids=gtids.parse(",".join(f"{uuid}:{each}" for each in (1, *numbers)))
+        )
 
     def named(kind: GroupKind, number: int, start: Position, end: Position) -> Group:
         return replace(group(kind, number, xid=A, rows=1), start=start, end=end, gtid=(uuid, number))

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import shutil
 import threading
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from unittest import mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.support.changes import put
 from vreplication.binlog.events import Group, GroupKind, Position, RowChange

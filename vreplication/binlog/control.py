@@ -29,6 +29,8 @@ _PREPARED_XA = 0x40
 _COMPLETED_XA = 0x80
 _TENTATIVE_ALTER = 0x02 | 0x08
 _HAS_ORIGINAL = 1 << 55
+# As plain numbers, and without the Python function that a NamedTuple's own constructor is: for each transaction.
+_NAMED, _new = int(Type.GTID), tuple.__new__
 
 _FLAGS, _SQL_MODE, _CHARSET, _ZONE, _INVOKER, _SCHEMAS, _TIMESTAMPS, _UTF8MB4 = 0, 1, 4, 5, 11, 12, 16, 18
 _LANGUAGE, _MICROS, _MARIADB_MICROS = 7, 13, 128
@@ -92,13 +94,9 @@ def mariadb_gtid(event: Event) -> Gtid:
         at += 6 + gtrid + bqual
     # Where there are no further flags zeros may stand here, which fill the event up.
     extra = body[at] if at < len(body) else 0
-    return Gtid(
-        is_tentative=bool(extra & _TENTATIVE_ALTER),
-        time_micros=event.timestamp * 1_000_000,
-        is_standalone=bool(flags & STANDALONE),
-        name=(domain, event.server_id, number),
-        xid=xid,
-    )
+    is_standalone, is_tentative = bool(flags & STANDALONE), bool(extra & _TENTATIVE_ALTER)
+    name = (domain, event.server_id, number)
+    return _new(Gtid, (event.timestamp * 1_000_000, is_standalone, name, xid, None, is_tentative))
 
 
 def mysql_gtid(event: Event) -> Gtid:
@@ -108,8 +106,8 @@ def mysql_gtid(event: Event) -> Gtid:
     # MySQL 5.7 ends behind its logical clock (2); times and length came with 8.0.
     if len(body) >= 49 and body[25] == 2:
         time_micros, nbytes = _time_and_length(body)
-    name = (_uuid(body[1:17]), int.from_bytes(body[17:25], "little")) if event.type == Type.GTID else None
-    return Gtid(time_micros=time_micros, is_standalone=None, name=name, nbytes=nbytes)
+    name = (_uuid(body[1:17]), int.from_bytes(body[17:25], "little")) if event.type == _NAMED else None
+    return _new(Gtid, (time_micros, None, name, None, nbytes, False))
 
 
 def _time_and_length(body: bytes) -> tuple[int, int | None]:

@@ -94,8 +94,8 @@ class Event(NamedTuple):
 
 
 _DESCRIPTION, _ROTATE = int(Type.FORMAT_DESCRIPTION), int(Type.ROTATE)
-# One for each event: a NamedTuple's own constructor is a Python function in between.
-_new = tuple.__new__
+# For each event: a NamedTuple's own constructor is a Python function in between.
+_new, _unpack, _crc32 = tuple.__new__, HEADER.unpack_from, zlib.crc32
 
 
 class Framer:
@@ -108,7 +108,7 @@ class Framer:
         """Raises Damaged."""
         if isinstance(packet, Spooled):
             return self._spooled(packet)
-        timestamp, kind, server_id, size, end, flags = HEADER.unpack_from(packet)
+        timestamp, kind, server_id, size, end, flags = _unpack(packet)
         if size != len(packet):
             raise Damaged(f"An event of {size} bytes arrived with {len(packet)} bytes.")
         if kind == _DESCRIPTION:
@@ -118,7 +118,7 @@ class Framer:
             body = packet[HEADER_BYTES : size - CHECKSUM_BYTES * _is_right(packet)]
         elif not self.has_checksum:
             body = packet[HEADER_BYTES:]
-        elif zlib.crc32(packet) == _RESIDUE:
+        elif _crc32(packet) == _RESIDUE:
             body = packet[HEADER_BYTES:-CHECKSUM_BYTES]
         else:
             raise Damaged(_WRONG_CHECKSUM)
@@ -181,11 +181,14 @@ def uncompressed(data: bytes) -> bytes:
     return plain
 
 
+_WIDTHS = {252: 2, 253: 3, 254: 8}
+
+
 def packed_int(data: bytes, at: int) -> tuple[int, int]:
     """A length-encoded integer and the place behind it."""
     first = data[at]
     if first < 251:
         return first, at + 1
     # 251 and 255 are no numbers in the protocol (NULL, an error): the KeyError is told as an event that cannot be read.
-    width = {252: 2, 253: 3, 254: 8}[first]
+    width = _WIDTHS[first]
     return int.from_bytes(data[at + 1 : at + 1 + width], "little"), at + 1 + width

@@ -7,8 +7,9 @@ rolled back inside it are taken out, or, where they have been handed on, `keep` 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from vreplication.binlog.control import Gtid
 from vreplication.binlog.events import Extent, Group, GroupKind, Position

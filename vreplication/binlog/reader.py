@@ -30,7 +30,8 @@ from vreplication.errors import SourceChanged
 
 Item = Group | Heartbeat | Stopped
 _CURE = "Cancel the workflow and start it again."
-_PAYLOAD = int(Type.TRANSACTION_PAYLOAD)
+_PAYLOAD, _QUERY = int(Type.TRANSACTION_PAYLOAD), int(Type.QUERY)
+_MOST_BEGINS = 1_000
 _OUTCOMES = {Kind.XA_COMMIT: GroupKind.XA_COMMIT, Kind.XA_ROLLBACK: GroupKind.XA_ROLLBACK}
 _IGNORED = (
     *(Type.STOP, Type.INTVAR, Type.RAND, Type.USER_VAR, Type.IGNORABLE, Type.ROWS_QUERY, Type.PREVIOUS_GTIDS),
@@ -70,6 +71,8 @@ class Reader:
         self._group: OpenGroup | None = None
         self._out: deque[Item] = deque()
         self._handlers = self._all_handlers()
+        self._begins: dict[bytes, bool] = {}
+        """BEGINs that were read, by their bytes, and whether each is of a session that pads."""
         self.join(Following(watches=tuple(watches), guarded=frozenset(guarded)))
 
     # Who follows.
@@ -125,11 +128,12 @@ class Reader:
                 event = framed(packet)
                 if not move(event):
                     continue
-                # Those of a compressed transaction one by one in its place.
-                for each in (event,) if event.type != _PAYLOAD else events_of_payload(event):
-                    handlers.get(each.type, _refuse)(each)
-                    while out:
-                        yield out.popleft()
+                if event.type == _PAYLOAD:
+                    yield from self._unpacked(event)
+                    continue
+                handlers.get(event.type, _refuse)(event)
+                while out:
+                    yield out.popleft()
         except LogReplaced:
             raise
         except SourceChanged as error:
@@ -137,6 +141,13 @@ class Reader:
         # Junk may trip any of these while it is taken apart; it is told in our words, with its place.
         except (struct.error, IndexError, KeyError, ValueError, zlib.error) as error:
             raise SourceChanged(f"The event at {self._track} cannot be read ({error!r}).", cure=_CURE) from None
+
+    def _unpacked(self, event: Event) -> Iterator[Item]:
+        """Events of a compressed transaction one by one in its place."""
+        for each in events_of_payload(event):
+            self._handlers.get(each.type, _refuse)(each)
+            while self._out:
+                yield self._out.popleft()
 
     @property
     def at(self) -> Position:
@@ -291,10 +302,8 @@ class Reader:
     # Statements.
 
     def _query(self, event: Event) -> None:
-        if self._group is not None and control.is_begin(event):
+        if self._group is not None and self._begin(self._group, event):
             # Nearly always.
-            self._group.has_begun = True
-            self._group.is_padding = control.is_padding(event)
             return
         query = control.query(event)
         if self._group is not None and query.sql_mode & control.PAD_CHAR_TO_FULL_LENGTH:
@@ -310,6 +319,19 @@ class Reader:
         if self._tables.catalog is not None and found.kind is Kind.PASS:
             self._define(query, self._tables.catalog)
         self._act(self._current(), found)
+
+    def _begin(self, group: OpenGroup, event: Event) -> bool:
+        """False: it is another statement."""
+        # A session writes the same bytes before each transaction, so they are seldom looked at.
+        is_padding = self._begins.get(event.body) if event.type == _QUERY else None
+        if is_padding is None:
+            if not control.is_begin(event):
+                return False
+            if len(self._begins) >= _MOST_BEGINS:
+                self._begins.clear()
+            self._begins[event.body] = is_padding = control.is_padding(event)
+        group.has_begun, group.is_padding = True, is_padding
+        return True
 
     def _define(self, query: Query, catalog: Catalog) -> None:
         """DDL in its place among the rows."""

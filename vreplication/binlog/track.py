@@ -41,6 +41,8 @@ class Track:
         self._offset = self._event_start = start.offset
         self._gtids = start.gtids
         self._has_place = True
+        self._last: Position | None = None
+        """The one that was asked for last."""
         self._is_early = start.gtids is None and start.offset > MAX_OFFSET
 
     def __str__(self) -> str:
@@ -56,15 +58,19 @@ class Track:
         return self._position(self._event_start)
 
     def _position(self, offset: int) -> Position:
-        file = self._file
-        return Position(
+        file, origin, last = self._file, self._origin if self._has_place else None, self._last
+        # A transaction begins where the one before it has ended, so of two places one is made.
+        if last is not None and last.offset == offset and last.gtids is self._gtids and last.origin is origin:
+            return last
+        self._last = found = Position(
             number=file.number,
             offset=offset,
             stem=file.stem,
             digits=file.digits,
             gtids=self._gtids,
-            origin=self._origin if self._has_place else None,
+            origin=origin,
         )
+        return found
 
     def move(self, event: Event) -> bool:
         """Follow one event. False: it stands before the place to begin at and says nothing to us."""
@@ -115,7 +121,7 @@ class Track:
         """The log goes on there."""
         if self._is_early and to.number != self._start.number:
             raise SourceChanged(f"The binary log file {self._start.file} ends before {self._start}.")
-        self._file, self._origin, self._young = to, None, None
+        self._file, self._origin, self._young, self._last = to, None, None, None
         self._offset = self._event_start = to.offset
 
     def begun(self, event: Event) -> None:
@@ -139,7 +145,7 @@ class Track:
             # Of the file that the heartbeat names the first event was not seen, so nobody knows whose it is.
             if not is_here:
                 self._origin = self._young = None
-            self._file, self._offset = told, told.offset
+            self._file, self._offset, self._last = told, told.offset, None
         return self.at
 
     def require_place(self) -> None:

@@ -46,8 +46,10 @@ _FILE_START = 4
 _COM_BINLOG_DUMP_GTID = 0x1E
 # Flag of a dump: without it MySQL's heartbeats tell an offset by its low four bytes.
 _HEARTBEATS_OF_64_BITS = 0x02
-_KIND_AT = 5
-"""Where a packet tells the event's type: behind the status and the time."""
+_KIND_AT = 4
+"""Where an event tells its type: behind the time."""
+_HEAD_BYTES = 5
+"""Of a packet: its size, its number, and the status."""
 # A rotate that is made up comes first, then the description.
 _FIRST_PACKETS = 4
 _SHOWN = 200
@@ -221,19 +223,23 @@ class Wire:
     def _event(self) -> bytes | Spooled:
         """Asked for each event, so the first packet is read without a further call."""
         read = self._stream.read
-        head = read(4)
+        # With the status, so that what is read next is the event itself and need not be cut out.
+        head = read(_HEAD_BYTES)
         size = int.from_bytes(head[:3], "little")
-        piece: bytes = read(size)
-        if len(head) < 4 or len(piece) < size:
+        # Of size 0 is what the end of the stream reads as, too.
+        event: bytes = read(size - 1) if size else b""
+        if len(head) < _HEAD_BYTES or len(event) != size - 1:
             raise Transient(_CLOSED)
         self._taken += 4 + size
-        if piece[0] != 0:
-            self._complain(piece)
-        if size < _FULL_PACKET:
-            return piece[1:]
+        if head[4]:
+            self._complain(head[4:] + event)
+        return event if size < _FULL_PACKET else self._long(event)
+
+    def _long(self, first: bytes) -> bytes | Spooled:
+        """An event of several packets."""
         # A compressed transaction may have a gigabyte and is checksummed as a whole, so it cannot be used before all is
         # there.
-        return self._spooled(piece[1:]) if piece[_KIND_AT] == Type.TRANSACTION_PAYLOAD else self._joined(piece[1:])
+        return self._spooled(first) if first[_KIND_AT] == Type.TRANSACTION_PAYLOAD else self._joined(first)
 
     def _piece(self) -> tuple[bytes, bool]:
         """One packet of the protocol; a full one is followed by another."""

@@ -17,8 +17,10 @@ stream (docs/correctness.md, XA); memory is bounded, whatever the number and siz
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec.structs import replace
 
 from vreplication.binlog.events import Group, GroupKind, Position, RowChange
 from vreplication.binlog.gtids import MysqlGtids

@@ -8,7 +8,8 @@ counted in its own rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from vreplication.binlog.events import Group, RowChange
 from vreplication.changes.stream import owner_of
