@@ -142,6 +142,11 @@ class Matcher:
 
     # The stream.
 
+    def is_alone(self, group: Group) -> bool:
+        """It goes on as it is, whatever else waits here: one that need not be fed."""
+        is_whole = group.is_last and group.kind is GroupKind.COMMIT
+        return is_whole and self._pending is None and self._applied_to is None
+
     def feed(self, group: Group) -> Iterator[Group]:
         """Raises SourceChanged (an unknown branch was committed) or Terminal (too much is held)."""
         self._is_applied = group.is_last and self._has_been_applied(group)

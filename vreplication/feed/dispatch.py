@@ -26,7 +26,7 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -135,6 +135,15 @@ def is_odd(collation: str) -> bool:
     return is_uca or collation.endswith("_czech_cs") or "_thai_520_w2" in collation or "_thai_nopad" in collation
 
 
+class _Head(NamedTuple):
+    """crc: of the table's name. places: of the columns that decide; texts: those compared by a collation, and which."""
+
+    layout: Layout
+    crc: int
+    places: tuple[int, ...]
+    texts: tuple[tuple[int, str], ...]
+
+
 class Dispatcher:
     """partitions: how many are in use; may be set anew. warn: is told of each table that goes by table instead."""
 
@@ -142,8 +151,7 @@ class Dispatcher:
         self, rule: Rule, partitions: int, weights: Weights, warn: Callable[[str], None] = lambda text: None
     ) -> None:
         self.rule, self.partitions, self.weights, self._warn = rule, partitions, weights, warn
-        self._heads: dict[int, tuple[Layout, int, tuple[int, ...]]] = {}
-        self._parsed: dict[int, tuple[tuple[int, str], ...]] = {}
+        self._heads: dict[int, _Head] = {}
 
     def check(self, layout: Layout) -> None:
         """Raises Refused where the rule does not fit the table."""
@@ -176,22 +184,11 @@ class Dispatcher:
         """Ask the server once for what `of` will want to know of these rows."""
         wanted: dict[str, set[str]] = {}
         for row in rows:
-            _, _, places = self._compiled(row.layout)
-            if not places:
-                continue
-            for place, collation in self._texts(row.layout, places):
+            for place, collation in self._compiled(row.layout).texts:
                 found = wanted.setdefault(collation, set())
                 found.update(image[place] for image in (row.before, row.after) if image and image[place] is not None)
         for collation, texts in wanted.items():
             self.weights.ask(collation, texts)
-
-    def _texts(self, layout: Layout, places: tuple[int, ...]) -> tuple[tuple[int, str], ...]:
-        found = self._parsed.get(layout.number)
-        if found is None:
-            columns = [(place, layout.columns[place]) for place in places]
-            found = tuple((p, c.collation) for p, c in columns if c.data_type in _TEXT and c.collation)
-            self._parsed[layout.number] = found
-        return found
 
     def placed(self, row: Row) -> tuple[tuple[int, Row], ...]:
         """Where it goes. An UPDATE that leaves its partition is a DELETE there and an INSERT here (P9)."""
@@ -209,7 +206,7 @@ class Dispatcher:
         """Its key, which a row in another partition may have then (or has, where it is split): no order holds there."""
         if self.rule.way != "columns" or row.before is None or not row.layout.has_key:
             return False
-        _, _, places = self._compiled(row.layout)
+        places = self._compiled(row.layout).places
         # By columns of the key rows with one key always meet in one partition.
         if set(places) <= set(row.layout.key_places):
             return False
@@ -220,7 +217,7 @@ class Dispatcher:
         """From 0 on."""
         if self.rule.way == "ts":
             return t % self.partitions
-        _, crc, places = self._compiled(layout)
+        _, crc, places, _ = self._compiled(layout)
         for place in places:
             data = bytes_of(layout.columns[place], image[place], self.weights)
             # With the length: else `a`, `bc` and `ab`, `c` would be one key.
@@ -231,14 +228,14 @@ class Dispatcher:
         """Where all rows of it go, with the way `table`."""
         return zlib.crc32(_head(schema, table)) % self.partitions
 
-    def _compiled(self, layout: Layout) -> tuple[Layout, int, tuple[int, ...]]:
-        """Checksum of the table's name, and places of the columns that decide."""
+    def _compiled(self, layout: Layout) -> _Head:
         found = self._heads.get(layout.number)
         if found is None or found[0] is not layout:
-            names = self._columns(layout)
-            found = layout, zlib.crc32(_head(layout.schema, layout.table)), tuple(layout.places[name] for name in names)
+            places = tuple(layout.places[name] for name in self._columns(layout))
+            columns = [(place, layout.columns[place]) for place in places]
+            texts = tuple((p, c.collation) for p, c in columns if c.data_type in _TEXT and c.collation)
+            found = _Head(layout, zlib.crc32(_head(layout.schema, layout.table)), places, texts)
             self._heads[layout.number] = found
-            self._parsed.pop(layout.number, None)
         return found
 
 

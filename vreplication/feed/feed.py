@@ -332,9 +332,9 @@ class Run:
 
     def _send_row(self, sending: Sending, row: Row, tags: Sequence[Header], elsewhere: Elsewhere | None = None) -> None:
         """elsewhere: ahead of its turn, where it goes there."""
-        lane = self._lanes.of_row(row.layout.schema, row.layout.table)
-        places = sending.source.dispatcher.placed(row)
-        if sending.source.dispatcher.gives_up(row, is_split=len(places) > 1):
+        lane, source = self._lanes.of_row(row.layout.schema, row.layout.table), sending.source
+        places = source.dispatcher.placed(row)
+        if source.dispatcher.gives_up(row, is_split=len(places) > 1):
             tags = (*tags, MOVED)
         for partition, each in places:
             if elsewhere is not None and partition not in elsewhere.get(lane.name, ()):
@@ -342,7 +342,7 @@ class Run:
             self._align(partition, each)  # also of a row that is there already: its values count for those behind it
             if lane.sent.is_before_cut(partition, each.place):
                 continue
-            format = sending.source.format
+            format = source.format
             messages = self._keyed(lane, row, self.settings.fit.row(format, each, format.row(each)))
             self.producer.row(lane, partition, each.place, messages, tags)
             self._sent_rows += 1

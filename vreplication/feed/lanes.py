@@ -126,7 +126,7 @@ class Sent:
 
     def rows(self, partition: int, place: Place) -> int:
         """How many messages of this row are there, or were."""
-        if self.is_before_cut(partition, place):
+        if self._cuts and self.is_before_cut(partition, place):
             return _ALL
         return self._rows.get((partition, place), 0) if self._rows else 0
 

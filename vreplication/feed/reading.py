@@ -34,6 +34,8 @@ from vreplication.settings import MATCHER_BUDGET_BYTES
 _MANY = 500
 """Rows of one piece, for which the dispatcher asks the server at once."""
 _ROW_BYTES, _PIECE_BYTES = 300, 200
+# For each transaction: a NamedTuple's own constructor is a Python function in between.
+_new = tuple.__new__
 
 OpenLog = Callable[[Position], Tailer]
 
@@ -199,8 +201,25 @@ class Reading:
             if item.kind is not GroupKind.COMMIT:
                 self._branches = None
             self.waiting = "" if item.is_last else gtid_text(item)
+            if self._is_plain(item):
+                # Nearly always.
+                yield self._whole(item)
+                return
             for group in self._matcher.feed(item):
                 yield from self._cut(group)
+
+    def _is_plain(self, group: Group) -> bool:
+        """A transaction of few rows, and nothing but rows of tables that are followed."""
+        items = group.items
+        is_alone = self._open is None and self._half is None and self._snapshot is None
+        return is_alone and len(items) < _MANY and self._matcher.is_alone(group) and _are_rows(items)
+
+    def _whole(self, group: Group) -> Piece:
+        """As `_cut` gives it, in less time."""
+        items, commit, t = group.items, group.time_micros, self._next(group.time_micros)
+        nbytes = _PIECE_BYTES + max(_ROW_BYTES * len(items), group.nbytes)
+        mark = _new(Mark, (t, group.end, self._held_branches(), self._filled))
+        return _new(Piece, (self.source.number, t, 0, items, gtid_text(group), commit, nbytes, mark, False))
 
     def _cut(self, group: Group) -> Iterator[Piece]:
         """A transaction, or a part of one."""
@@ -306,17 +325,27 @@ class Reading:
         if not group.is_last:
             return None
         self._open = None
+        return Mark(self._assigned, group.end, self._held_branches(), self._filled)
+
+    def _held_branches(self) -> tuple[Branch, ...]:
         if self._branches is None:
             self._branches = tuple(_branch(held) for held in self._matcher.held())
-        return Mark(self._assigned, group.end, self._branches, self._filled)
+        return self._branches
+
+
+def _are_rows(items: Sequence[RowChange]) -> bool:
+    for change in items:  # noqa: SIM110
+        if change[0] < 0:
+            return False
+    return True
 
 
 def gtid_text(group: Group) -> str:
-    if group.gtid is None:
+    name = group.gtid
+    if name is None:
         # Where it begins is a name as well: the same each time that this log is read.
         return str(group.start)
-    name = group.gtid
-    return "-".join(map(str, name)) if len(name) == 3 else ":".join(map(str, name))
+    return f"{name[0]}-{name[1]}-{name[2]}" if len(name) == 3 else f"{name[0]}:{name[1]}"
 
 
 def _branch(held: Held) -> Branch:

@@ -10,13 +10,16 @@ from vreplication.feed.messages import Ddl, Place, Row
 from vreplication.feed.reading import Piece
 from vreplication.feed.sending import Sending
 
+# For each row: a NamedTuple's own constructor is a Python function in between.
+_new = tuple.__new__
+
 
 def rows_of(sending: Sending, piece: Piece, layout: Callable[[int], Layout]) -> list[Row]:
     t, gtid, commit, name, is_snapshot = piece.t, piece.gtid, piece.commit, sending.name, piece.is_snapshot
     return [
         Row(
             layout=layout(change.table),
-            place=Place(t, seq),
+            place=_new(Place, (t, seq)),
             before=change.before,
             after=change.after,
             gtid=gtid,

@@ -42,7 +42,7 @@ class Sending:
 
     def tags(self, piece: Piece) -> tuple[Header, ...]:
         """Of each message of the transaction; of a DDL also what its session was."""
-        found = ("vr-source", self.name.encode()), ("vr-gtid", piece.gtid.encode())
+        found = ("vr-source", self._at.source.encode()), ("vr-gtid", piece.gtid.encode())
         return (*found, self.source.spoken(piece.changes[0].after)) if piece.is_ddl else found
 
     @property
