@@ -49,6 +49,20 @@ def test_attempts_that_were_blocked_are_not_counted_as_differences(monkeypatch: 
     assert switch(monkeypatch, *[BLOCKED] * 500, Mismatch("1 rows differ"), SWITCHED) == 502
 
 
+def test_nothing_is_tried_when_the_window_has_closed_since_the_gate_was_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While keys were compared, which takes minutes on a busy table: the switch came behind its window."""
+    tried: list[object] = []
+    company = SimpleNamespace(meet=lambda *_: tried.append(1))
+    for is_open, attempts in ((True, 1), (False, 0)):
+        tried.clear()
+        at: Any = SimpleNamespace(
+            driver=SimpleNamespace(workflow="w"), company=company, needs_release=True, is_released=lambda o=is_open: o
+        )
+        again: Any = None
+        assert cut_over.cut_over(at, again, 1) is None
+        assert len(tried) == attempts
+
+
 def test_rows_that_differ_again_and_again_end_the_workflow(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BadValue, match="keeps differing"):
         switch(monkeypatch, *[Mismatch("1 rows differ")] * 6)
