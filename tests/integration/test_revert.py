@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ from vreplication.scheduler import housekeeping
 from vreplication.settings import SIDECAR
 from vreplication.state import progress, workflows
 from vreplication.workflows import blocking, operate
-from vreplication.workflows.online_ddl import tasks
+from vreplication.workflows.online_ddl import reverting, tasks
 from vreplication.workflows.online_ddl.tasks import Stage
 
 pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.either]
@@ -146,6 +147,29 @@ def test_after_the_window_the_original_is_emptied_and_dropped(database: Database
     with connect(database.url) as session:
         assert len(session.rows("SHOW TABLES LIKE 't\\_\\_%'")) == 0
         assert session.value("SELECT COUNT(amount) FROM t") == 100
+
+
+def test_a_revert_that_comes_as_its_time_ends_is_not_passed_over(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While catch-up was being ended, which may take seconds: the person was told that it goes, and it was dropped."""
+    fill(database)
+    run, close = migrated(database), reverting.close
+    back = names.way_back(run.workflow)
+
+    def late(*args: Any, **more: Any) -> None:
+        operate.revert(database.url, run.workflow, "test", threading.Event(), print)
+        close(*args, **more)
+
+    with connect(database.url) as session:
+        spec = workflows.load(session, back).spec
+        workflows.set_spec(session, back, {**spec, "until": "2000-01-01T00:00:00"})
+        with monkeypatch.context() as patched:
+            patched.setattr(reverting, "close", late)
+            over = resumed(database, run.workflow).result()
+        assert (over.event, over.resume_command) == ("failed", f"vreplication resume {back}")
+        assert resumed(database, run.workflow).result().event == "complete"
+        assert session.value("SELECT COUNT(gone) FROM t") == 100
 
 
 def test_a_task_keeps_it_level_until_somebody_reverts(database: Database) -> None:

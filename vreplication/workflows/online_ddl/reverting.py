@@ -26,7 +26,7 @@ from vreplication.cutover.sentry import drop_table
 from vreplication.engine import log_kept, spool
 from vreplication.engine.driver import Driver
 from vreplication.engine.job import definition_of
-from vreplication.errors import BadValue, Cancelled, Refused, SourceChanged
+from vreplication.errors import BadValue, Cancelled, Refused, SourceChanged, Transient
 from vreplication.mysql.server import Server, inspect, is_mariadb
 from vreplication.mysql.session import Session
 from vreplication.pausepoints import reach
@@ -180,10 +180,13 @@ def is_to_be_closed(session: Session, row: WorkflowRow) -> bool:
     """Its time is over, and it is not being reverted to."""
     if not is_way_back(row) or row.phase in OVER or row.is_cut:
         return False
-    # One that has failed is closed when its time is over, though somebody had asked to revert.
-    is_asked = row.phase is not Phase.FAILED and gate.released_by(session, row.id) is not None
     spec = spec_of(row.spec)
-    return isinstance(spec, RevertSpec) and not is_asked and is_over(session, spec)
+    return isinstance(spec, RevertSpec) and not is_asked_for(session, row) and is_over(session, spec)
+
+
+def is_asked_for(session: Session, row: WorkflowRow) -> bool:
+    """One that has failed is closed when its time is over, though somebody had asked to revert."""
+    return row.phase is not Phase.FAILED and gate.released_by(session, row.id) is not None
 
 
 def closed_way_back(session: Session, workflow: str) -> WorkflowRow | None:
@@ -205,7 +208,15 @@ def not_again(ranges: Sequence[KeyRange]) -> None:
 
 
 def close(session: Session, row: WorkflowRow, why: str, *, our_lease: Lease | None) -> None:
-    """End the way back for good. Whoever applied changes to the original has ended. Then `drop_original`."""
+    """End the way back for good. Whoever applied changes to the original has ended. Then `drop_original`.
+
+    Raises Transient where somebody has asked to revert since its time was found over.
+    """
+    if why == TIME_IS_OVER and is_asked_for(session, row):
+        raise Transient(
+            f"{row.id} was asked to revert as its time came to its end.",
+            cure=f"`vreplication resume {row.id}` does so.",
+        )
     workflows.move(session, row.id, Phase.CANCELLED, why, our_lease=our_lease)
     journal.write(session, row.id, "window closed", why, actor=lease.me())
     reach("revert.closed")
