@@ -9,6 +9,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,16 +26,21 @@ from tests.support import feeds
 from tests.support.flow import wait_until
 from tests.support.pairs import server_of
 from tests.support.private_kafka import private_kafka
-from tests.support.rows import make_feed
+from tests.support.rows import make_feed, workflow_row
 from tests.support.running_airflow import free_port
 from vreplication.errors import Transient
+from vreplication.feed import snapshot
 from vreplication.feed.address import parse
 from vreplication.feed.broker import Broker
+from vreplication.mysql import read_only
 from vreplication.mysql.session import connect
+from vreplication.phases import Phase
 from vreplication.settings import SIDECAR
-from vreplication.state import journal, layout, lease, workflows
+from vreplication.state import feeds as feeds_of
+from vreplication.state import journal, layout, lease, markers, workflows
 from vreplication.workflows import operate
 from vreplication.workflows.changefeed import run as feeding
+from vreplication.workflows.changefeed.driver import FeedDriver
 
 pytestmark = pytest.mark.either
 
@@ -318,6 +324,27 @@ def test_a_feed_whose_process_is_gone_says_so(source: Database) -> None:
     assert told["age_seconds"] > 60
     code, out, _ = call("status", "--json", source=source)
     assert (code, json.loads(out)["rows_copied"], json.loads(out)["lag_seconds"]) == (0, 48_120_345, None)
+
+
+def test_a_source_that_is_read_only_for_a_moment_is_waited_for(source: Database) -> None:
+    """Of one that is switched over, say; a snapshot writes markers there, too."""
+    with connect(source.url) as session:
+        layout.install(session)
+        workflows.create(session, workflow_row("calm", kind="changefeed", phase=Phase.STREAMING))
+        feeds_of.begin(session, "calm")
+    driver = FeedDriver(source.url, "calm", threading.Event())
+    driver.start()
+    try:
+        source.admin.execute_raw("SET GLOBAL read_only=1")
+        wait_until(lambda: "takes no writes" in (driver.figures.get("waiting_for") or ""), "it writes, or has ended")
+        with connect(source.url) as session, pytest.raises(Transient), read_only.waited_for():
+            markers.write(session, "calm", snapshot.KIND)
+        source.admin.execute_raw("SET GLOBAL read_only=0")
+        wait_until(lambda: driver.figures["waiting_for"] is None, "it does not go on")
+        driver.check()
+    finally:
+        source.admin.execute_raw("SET GLOBAL read_only=0")
+        driver.close()
 
 
 def test_a_source_that_does_not_describe_its_rows_is_refused(source: Database, kafka: Cluster) -> None:

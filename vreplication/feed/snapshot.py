@@ -35,6 +35,7 @@ from vreplication.feed.layout import Layout
 from vreplication.feed.progress import Filled
 from vreplication.feed.topics import followed, versioned
 from vreplication.feed.values import Decode, decoder, shortest
+from vreplication.mysql import read_only
 from vreplication.mysql.quoting import ident, qualified
 from vreplication.mysql.server import Xid, is_mariadb, prepared_branches
 from vreplication.mysql.session import NO_SUCH_SCHEMA, NO_SUCH_TABLE, QUERY_KILLED, Session, SqlError, connect
@@ -124,7 +125,7 @@ class Snapshot:
 
     def watch(self) -> Watch:
         """For the markers. Raises what connecting raises."""
-        with connect(self._url, use_database=False) as session:
+        with connect(self._url, use_database=False) as session, read_only.waited_for():
             sidecar.complete(session)
             columns = introspect(session, SIDECAR, "marker").columns
         return Watch(number=MARKED, schema=SIDECAR, table="marker", columns=columns, codec=PlainValues())
@@ -190,8 +191,9 @@ class Snapshot:
             with connect(self._url, use_database=False, read_timeout=TABLE_SECONDS) as session:
                 # TIMESTAMPs are told in UTC, as the log has them.
                 session.execute("SET time_zone='+00:00'")
-                self._read_all(session)
-                markers.remove_kind(session, self._name, KIND)
+                with read_only.waited_for():
+                    self._read_all(session)
+                    markers.remove_kind(session, self._name, KIND)
         except Interrupted:
             pass
         except VReplicationError as error:

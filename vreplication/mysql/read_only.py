@@ -1,6 +1,8 @@
-"""A server that takes no writes at the moment, told as what it is: somebody may open it again, so it is waited for.
+"""A server that takes no writes for a moment: while somebody switches over to another one, or has closed it behind a
+move. Somebody may open it again, so it is waited for.
 
-What must stay true: a trigger of ours that denies writes gives the same number in other words, and is none.
+What must stay true: nothing but the server's own word for it counts; any other error stays what it is. A trigger of
+ours that denies writes gives the same number in other words, and is none.
 """
 
 from __future__ import annotations
@@ -11,8 +13,10 @@ from collections.abc import Iterator
 from vreplication.errors import Transient
 from vreplication.mysql.session import Session, SqlError
 
-_CODE = 1290
-_WORDS = "read-only option"
+_CODES = frozenset({1290, 1836})
+"""The first has other meanings, too, so the words are looked at."""
+CURE = "SET GLOBAL read_only=OFF there; behind a switch the triggers of the workflow deny everybody else's writes."
+"""Of tables that move."""
 
 
 class ReadOnly(Transient):
@@ -21,20 +25,33 @@ class ReadOnly(Transient):
 
 @contextlib.contextmanager
 def told(what: str) -> Iterator[None]:
-    """what: the server that is written to inside the block, as "the source". Raises ReadOnly."""
+    """what: the server that tables which move are written to inside the block, as "the source". Raises ReadOnly."""
     try:
         yield
     except SqlError as error:
-        if error.code != _CODE or _WORDS not in error.message:
+        if not _says_so(error):
             raise
         raise ReadOnly(sentence(what), cure=CURE) from None
 
 
+@contextlib.contextmanager
+def waited_for() -> Iterator[None]:
+    """Of a source that is followed alone. Raises ReadOnly, as of one that is away."""
+    try:
+        yield
+    except SqlError as error:
+        if not _says_so(error):
+            raise
+        raise ReadOnly(f"The source takes no writes: {error.message}") from error
+
+
+def _says_so(error: SqlError) -> bool:
+    words = error.message.replace("_", "-").replace("read only", "read-only")
+    return error.code in _CODES and "read-only" in words
+
+
 def sentence(what: str) -> str:
     return f"{what[0].upper()}{what[1:]} is read-only, and the workflow has to write there."
-
-
-CURE = "SET GLOBAL read_only=OFF there; behind a switch the triggers of the workflow deny everybody else's writes."
 
 
 def is_so(session: Session) -> bool:

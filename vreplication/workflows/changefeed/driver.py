@@ -23,6 +23,7 @@ from vreplication.feed.merge import AHEAD_MICROS
 from vreplication.feed.progress import Progress
 from vreplication.feed.terms import Status
 from vreplication.masking import mask
+from vreplication.mysql import read_only
 from vreplication.mysql.server import identity_of
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
@@ -220,11 +221,14 @@ class FeedDriver:
                 with connect(
                     self.url, use_database=False, read_timeout=BEAT_SECONDS, idle_seconds=ALIVE_SECONDS
                 ) as session:
-                    self._beat(session)
-            # A source that is started again is waited for. Whether somebody has taken the lease meanwhile, the beat
-            # behind that tells (Superseded).
+                    with read_only.waited_for():
+                        self._beat(session)
+            # A source that is started again, or read-only for a moment, is waited for. Whether somebody has taken the
+            # lease meanwhile, the beat behind that tells (Superseded).
             except (Transient, Ambiguous) as error:
                 log.warning("the feed's heartbeat failed: %s", error)
+                # Nothing can be told there, and who looks at this process is to see it.
+                self.figures = self.figures | {"waiting_for": str(error)}
                 self._closing.wait(1.0)
             except Terminal as error:
                 self._ended = error
