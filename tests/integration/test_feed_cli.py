@@ -23,16 +23,18 @@ from sandbox.databases import Database, create_database
 from sandbox.kafka import Cluster
 from sandbox.servers import RunningServer
 from tests.support import feeds
+from tests.support.feed_producer import FeedWriter
 from tests.support.flow import wait_until
 from tests.support.pairs import server_of
 from tests.support.private_kafka import private_kafka
 from tests.support.rows import make_feed, workflow_row
 from tests.support.running_airflow import free_port
-from vreplication.errors import Transient
+from vreplication.errors import Refused, Transient
 from vreplication.feed import snapshot
 from vreplication.feed.address import parse
 from vreplication.feed.broker import Broker
 from vreplication.mysql import read_only
+from vreplication.mysql.server import identity_of
 from vreplication.mysql.session import connect
 from vreplication.phases import Phase
 from vreplication.settings import SIDECAR
@@ -41,6 +43,7 @@ from vreplication.state import journal, layout, lease, markers, workflows
 from vreplication.workflows import operate
 from vreplication.workflows.changefeed import run as feeding
 from vreplication.workflows.changefeed.driver import FeedDriver
+from vreplication.workflows.changefeed.spec import make_feed_spec
 
 pytestmark = pytest.mark.either
 
@@ -324,6 +327,28 @@ def test_a_feed_whose_process_is_gone_says_so(source: Database) -> None:
     assert told["age_seconds"] > 60
     code, out, _ = call("status", "--json", source=source)
     assert (code, json.loads(out)["rows_copied"], json.loads(out)["lag_seconds"]) == (0, 48_120_345, None)
+
+
+@pytest.mark.in_turn
+def test_a_feed_goes_on_with_another_address_of_its_cluster(source: Database, kafka: Cluster) -> None:
+    topic = FeedWriter(kafka, 1).topic
+    known = Broker(parse(f"kafka://{kafka.bootstrap}/{topic}")).find(topic)
+    assert known is not None
+    with connect(source.url) as session:
+        layout.install(session)
+        make_feed(session, topic, source.name, topic=topic, topic_id=known.id)
+        was = {"sink": f"kafka://gone.example:9092/{topic}"}
+        workflows.set_spec(session, topic, was)
+        workflows.set_fields(session, topic, server_identity=identity_of(session)[:64])
+        asked = make_feed_spec(sink=f"kafka://{kafka.bootstrap}/{topic}", workflow=topic)
+        assert feeding.create_or_resume(asked, [source.url], "").sink == asked.sink
+        assert workflows.load(session, topic).spec["sink"] == asked.sink
+        workflows.set_spec(session, topic, was)
+        session.execute(
+            f"UPDATE {SIDECAR}.feed SET figures=JSON_SET(figures,'$.topic_id','x') WHERE workflow=%s", (topic,)
+        )
+        with pytest.raises(Refused, match="is not the one that feed"):
+            feeding.create_or_resume(asked, [source.url], "")
 
 
 def test_a_source_that_is_read_only_for_a_moment_is_waited_for(source: Database) -> None:

@@ -29,7 +29,7 @@ from vreplication.mysql.url import SourceUrl
 from vreplication.phases import ENDED, OVER, Phase
 from vreplication.state import feeds, ids, journal, layout, lease, sidecar, workflows
 from vreplication.state.workflows import WorkflowRow
-from vreplication.workflows.changefeed import policies, replicas, roles
+from vreplication.workflows.changefeed import policies, readdressed, replicas, roles
 from vreplication.workflows.changefeed.driver import FeedDriver, Paused
 from vreplication.workflows.changefeed.plan import FeedPlan, make_feed_plan
 from vreplication.workflows.changefeed.spec import FeedSpec
@@ -160,7 +160,7 @@ def create_or_resume(spec: FeedSpec, sources: Sequence[SourceUrl], password: str
         row = workflows.find(session, workflow)
         if row is not None:
             _check_sources(row, [session, *others], password)
-            return _with_changes(session, row, resumed(session, row), spec)
+            return _with_changes(session, row, resumed(session, row), spec, password)
         _check_schemas(sources)
         ids.check_free(session, workflow)
         if why := ids.queued(session, workflow, ("changefeed",)):
@@ -196,9 +196,14 @@ def _shown(value: object) -> str:
     return " ".join(map(str, value)) or "none" if isinstance(value, tuple) else str(value)
 
 
-def _with_changes(session: Session, row: WorkflowRow, was: FeedSpec, asked: FeedSpec) -> FeedSpec:
-    """What may be another from now on: the policy, its limit, and what is accepted. Raises Refused where it may not."""
+def _with_changes(session: Session, row: WorkflowRow, was: FeedSpec, asked: FeedSpec, password: str) -> FeedSpec:
+    """What may be another from now on: the policy, its limit, what is accepted, and an address of the same topic.
+
+    Raises Refused where it may not.
+    """
     given = {"max_message": asked.max_message, "max_message_bytes": asked.max_message_bytes}
+    _, told = feeds.find(session, row.id) or (None, {})
+    given["sink"] = readdressed.address(was, asked, told, password)
     # It goes one way: what was accepted once is not taken back by a command that leaves the option out.
     given |= {"cascades": "ignore"} if asked.cascades == "ignore" else {}
     other = {name: value for name, value in given.items() if value is not None and value != getattr(was, name)}
@@ -207,9 +212,9 @@ def _with_changes(session: Session, row: WorkflowRow, was: FeedSpec, asked: Feed
     now = was.model_copy(update=other)
     _check_policy(row.id, was, now)
     workflows.set_spec(session, row.id, now.model_dump(mode="json"))
-    told = " and ".join(f"{name}: {getattr(was, name)} becomes {value}" for name, value in other.items())
-    event = "options" if "cascades" in other else "large messages"
-    journal.write(session, row.id, event, told, actor=lease.me())
+    words = " and ".join(f"{name}: {getattr(was, name)} becomes {value}" for name, value in other.items())
+    event = "options" if {"cascades", "sink"} & other.keys() else "large messages"
+    journal.write(session, row.id, event, words, actor=lease.me())
     return now
 
 
