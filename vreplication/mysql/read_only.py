@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from vreplication.errors import Transient
 from vreplication.mysql.session import Session, SqlError
 
-_CODES = frozenset({1290, 1836})
+_BY_OPTION, _BY_MODE = 1290, 1836
 """The first has other meanings, too, so the words are looked at."""
 CURE = "SET GLOBAL read_only=OFF there; behind a switch the triggers of the workflow deny everybody else's writes."
 """Of tables that move."""
@@ -46,8 +46,8 @@ def waited_for() -> Iterator[None]:
 
 
 def _says_so(error: SqlError) -> bool:
-    words = error.message.replace("_", "-").replace("read only", "read-only")
-    return error.code in _CODES and "read-only" in words
+    is_option = error.code == _BY_OPTION and "read-only option" in error.message.replace("_", "-")
+    return is_option or error.code == _BY_MODE
 
 
 def sentence(what: str) -> str:
