@@ -8,6 +8,7 @@ triggers on them go, so that no write reaches them by their old names in between
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from vreplication.clock import SYSTEM
 from vreplication.cutover import deny
@@ -43,15 +44,19 @@ def complete(work: Work) -> Result:
     """End the way back: the source's tables get their retired names, or go, and nothing of ours stays there."""
     driver, workflow = work.driver, work.driver.workflow
     check_is_asked(driver.session, workflow)
+    driver.rest()
     driver.child.end()
     with driver.at_source() as source:
+        source.execute_raw("SET SESSION lock_wait_timeout=1")
         # The names first: with the triggers gone and the old names still there, an application that was never told
         # would write to tables that nobody follows.
-        _retire(source, driver.session, workflow, is_dropped=work.spec.retired == "drop")
+        is_dropped = work.spec.retired == "drop"
+        _patiently(driver, source, lambda: _retire(source, driver.session, workflow, is_dropped=is_dropped))
         reach("complete.retired")
         # By the triggers' own names, which RENAME has not changed: they are on the retired tables now.
-        deny.allow(source, sides.tables_on(driver.session, workflow, Side.SOURCE), workflow=workflow)
-        if work.spec.retired == "drop":
+        tables = sides.tables_on(driver.session, workflow, Side.SOURCE)
+        _patiently(driver, source, lambda: deny.allow(source, tables, workflow=workflow))
+        if is_dropped:
             _drop_retired(driver, source)
         reach("complete.dropped")
         _forget_source(source, workflow, work.number)
@@ -64,6 +69,22 @@ def complete(work: Work) -> Result:
     # Last: until then the same command does all of this again.
     driver.move(Phase.COMPLETE)
     return completed_of(driver.session, workflow)
+
+
+def _patiently(driver: MoveDriver, source: Session, act: Callable[[], None]) -> None:
+    """DDL on the source's tables, tried for a second at a time: whoever reads one comes behind what waits for it."""
+
+    def once() -> None:
+        try:
+            act()
+        except LockWait as error:
+            rows = workflows.tables(driver.session, driver.workflow)
+            tables = [(row.source_schema, name) for row in rows for name in (row.source_table, row.retired_table)]
+            words = opening.who_holds(driver, source, tables, "The source's tables cannot be put aside yet")
+            raise LockWait(words or error.message) from None
+
+    sides.persist(driver, once)
+    driver.report(waiting_for=None)
 
 
 def check_is_asked(home: Session, workflow: str) -> None:
@@ -273,7 +294,7 @@ def _allow(driver: MoveDriver, source: Session, tables: list[tuple[str, str]]) -
             return deny.allow(source, tables, workflow=driver.workflow)
         except LockWait as error:
             if not left:
-                words = opening.who_keeps_it_denied(driver, source, tables)
+                words = opening.who_holds(driver, source, tables)
                 raise LockWait(words or error.message, cure="End that transaction, then cancel again.") from None
             SYSTEM.sleep(_AGAIN_SECONDS)
 

@@ -86,16 +86,19 @@ def _allow(driver: MoveDriver, session: Session, tables: list[tuple[str, str]], 
         try:
             deny.allow(session, tables, workflow=driver.workflow, former=former)
         except LockWait as error:
-            raise LockWait(who_keeps_it_denied(driver, session, tables) or error.message) from None
+            raise LockWait(who_holds(driver, session, tables) or error.message) from None
 
     persist(driver, act)
 
 
-def who_keeps_it_denied(driver: MoveDriver, session: Session, tables: list[tuple[str, str]]) -> str:
-    """DROP TRIGGER waits for whoever has read the table in a transaction, which no deadline of ours ends."""
+_DENIED = "Writes stay denied until the triggers can be dropped"
+
+
+def who_holds(driver: MoveDriver, session: Session, tables: list[tuple[str, str]], words: str = _DENIED) -> str:
+    """DDL waits for whoever has read the table in a transaction, which no deadline of ours ends."""
     own, server = frozenset(driver.own_on(session)), inspect(session)
     found = [str(each) for table in tables for each in blockers(session, server, *table, own=own)]
-    return f"Writes stay denied until the triggers can be dropped: {'; '.join(found)}" if found else ""
+    return f"{words}: {'; '.join(found)}" if found else ""
 
 
 def open_side(work: Work, ends: Ends, began: float | None, opener: Session | None = None) -> None:
