@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from vreplication.errors import Refused
+from vreplication.mysql.session import Session
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
 from vreplication.state import lease, moves, workflows
@@ -61,3 +62,12 @@ def test_a_command_without_the_source_says_why_it_needs_it(move: Any) -> None:
     operator = operate.Operator(home=URL, source=None, workflow="m", by="ann")
     with pytest.raises(Refused, match=r"No process works on workflow m, .* needs both servers.* reverse_stream"):
         operate.ask(operator, cast(str, moves.REVERSE))
+
+
+def test_a_switch_that_is_decided_is_not_released(move: Any) -> None:
+    """While the hook was called it was said that the cut-over would follow, and the release was forgotten."""
+    move.move.serving = Side.SOURCE
+    operate.refuse_release(cast(Session, None), "m")
+    move.move.decision = Decision.OPENED
+    with pytest.raises(Refused, match="being switched"):
+        operate.refuse_release(cast(Session, None), "m")

@@ -162,8 +162,11 @@ def _run(operator: Operator, row: WorkflowRow, route: Route, stop: threading.Eve
 
 def refuse_release(session: Session, workflow: str) -> None:
     """Where the target serves there is nothing to release; it would be remembered for the switch after the next."""
-    if moves.load(session, workflow).serving is Side.TARGET:
+    move = moves.load(session, workflow)
+    if move.serving is Side.TARGET:
         raise _has_switched(workflow)
+    if move.decision in _SWITCHING:
+        raise Refused(f"Workflow {workflow} is being switched at this moment.", cure=_to_its_end(workflow))
 
 
 def refuse_switched(row: WorkflowRow) -> None:
