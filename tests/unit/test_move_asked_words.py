@@ -16,7 +16,7 @@ from vreplication.state import lease, moves, workflows
 from vreplication.state.moves import Decision, Side
 from vreplication.ui import acts
 from vreplication.workflows.lookup import MOVE
-from vreplication.workflows.move_tables import operate
+from vreplication.workflows.move_tables import ending, operate
 
 URL = SourceUrl(host="h", port=1, user="u", password="", database="s")
 
@@ -71,3 +71,9 @@ def test_a_switch_that_is_decided_is_not_released(move: Any) -> None:
     move.move.decision = Decision.OPENED
     with pytest.raises(Refused, match="being switched"):
         operate.refuse_release(cast(Session, None), "m")
+
+
+@pytest.mark.parametrize(("side", "end"), [(Side.SOURCE, "cancel"), (Side.TARGET, "complete")])
+def test_what_opens_a_side_that_is_denied_is_not_refused(move: Any, side: Side, end: str) -> None:
+    move.move.serving, move.move.decision = side, Decision.DENYING
+    assert ending.who_serves(move.move, "m").endswith(f"resume or {end} opens it")

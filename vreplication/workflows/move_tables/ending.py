@@ -245,7 +245,9 @@ def _ended_at_home(home: Session, workflow: str, driver: MoveDriver, error: VRep
 
 def who_serves(move: Move, workflow: str) -> str:
     if move.decision in (Decision.DENYING, Decision.ABORTING):
-        return f"writes on the {move.serving} may still be denied: resume or cancel opens it"
+        # Of what was switched a cancel is refused.
+        end = "cancel" if move.serving is Side.SOURCE else "complete"
+        return f"writes on the {move.serving} may still be denied: resume or {end} opens it"
     if move.decision is Decision.DECIDED:
         return f"the switch is decided and the {move.serving.other} is not open: writes fail until resume opens it"
     if move.decision is Decision.OPENED:
