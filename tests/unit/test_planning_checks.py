@@ -288,6 +288,8 @@ def test_wrong_table_names(text: str) -> None:
     "given",
     [
         {"table": "", "alter": "x"},
+        {"table": "t", "alter": "x", "spark_master": "local[x]"},
+        {"table": "t", "alter": "x", "spark_master": "local[0]"},
         {"table": "t", "alter": " "},
         {"table": "t", "alter": "x", "chunk_rows": 0},
         {"table": "t", "alter": "x", "chunk_rows": 65_536},

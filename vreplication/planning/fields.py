@@ -44,7 +44,12 @@ def make_request(model: type[R], given: dict[str, Any]) -> R:
         raise Refused(said(error)) from None
 
 
-_MASTER = re.compile(r"local(\[.+\]|-cluster\[.+\])?|(spark|k8s)://\S+|yarn")
+# As Spark reads it: what it does not take it says when it starts, and by then a new table has been made.
+_MANY = r"[1-9][0-9]*"
+_MASTER = re.compile(
+    rf"local(\[(\*|{_MANY})(\s*,\s*{_MANY})?\])?|local-cluster\[\s*{_MANY}(\s*,\s*{_MANY}){{2}}\s*\]"
+    r"|(spark|k8s)://\S+|yarn"
+)
 
 
 def check_master(value: str) -> str:
