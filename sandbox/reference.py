@@ -51,10 +51,17 @@ def _kind(kind: WorkflowKind) -> Iterator[str]:
     yield "\n| Option | Param of the DAG | Default | Meaning |\n|---|---|---|---|"
     for end in kind.ends:
         yield f"| `--{end} URL` | `{connection_param(end)}` | `VREPLICATION_{end.upper()}` | the {end} server |"
-    for end in kind.optional:
-        words = f"a {end} of the source, on which the copy reads"
-        yield f"| `--{end} URL` | `{connection_param(end)}` | `VREPLICATION_{end.upper()}` | {words} |"
+    yield from map(_optional, kind.optional)
     yield from _fields(kind)
+
+
+def _optional(end: str) -> str:
+    """A server that need not be there: a further one of a role has that role's option, given once more."""
+    role, _, number = end.partition("_")
+    given = f"`--{role} URL`, once more" if number else f"`--{role} URL`"
+    variable = f"`VREPLICATION_{role.upper()}`" + (", behind a space" if number else "")
+    words = f"a further {role}" if number else f"a {role} of the source, on which the copy reads"
+    return f"| {given} | `{connection_param(end)}` | {variable} | {words} |"
 
 
 def _command(command: Command) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,3 +50,9 @@ def test_a_command_and_its_options_are_in_the_reference(name: str) -> None:
 def test_the_reference_of_the_kinds_is_the_registrys() -> None:
     """`make reference` writes it."""
     assert reference.PATH.read_text() == reference.text()
+
+
+def test_the_reference_names_no_option_that_no_command_has() -> None:
+    named = set(re.findall(r"^\| `(--[a-z0-9_-]+)", reference.text(), re.MULTILINE))
+    known = {word for each in COMMANDS.values() for p in each.params for word in (*p.opts, *p.secondary_opts)}
+    assert named - known == set()
