@@ -8,6 +8,7 @@ import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ from vreplication.mysql.processes import processes
 from vreplication.state import moves, verdicts, workflows
 from vreplication.state.moves import Side
 from vreplication.verify import ranges, since
-from vreplication.workflows.move_tables import operate
+from vreplication.workflows.move_tables import operate, steps
 
 __all__ = ["_pair_servers", "pair", "pauses", "quick"]
 
@@ -83,6 +84,29 @@ def test_a_copy_that_was_made_anew_on_the_target_is_verified_again(pair: Pair, s
     pair.target.admin.rows(f"{statement} {HIDDEN}")
     move.release()
     switched(pair, move)
+
+
+@BOTH_WAYS
+def test_of_two_tables_the_second_that_was_made_anew_is_verified_again(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for the verification of the first, whose last one counts: it was ended, and all with it."""
+    known = steps.verify
+
+    def of_many_rows(*given: Any, **more: Any) -> Any:
+        given[3].on_tick(1)
+        return known(*given, **more)
+
+    monkeypatch.setattr(steps, "verify", of_many_rows)
+    fill(pair)
+    pair.source.admin.execute_raw("CREATE TABLE u LIKE t")
+    pair.source.admin.execute_raw("INSERT INTO u SELECT * FROM t")
+    move = begin(pair, "t", "u", cutover="manual")
+    move.wait_for_release()
+    pair.target.admin.rows(f"OPTIMIZE TABLE {names.shadow_table('u')}")
+    move.release()
+    switched(pair, move)
+    assert not any(words.startswith("verification interrupted") for words in move.said), move.said[:20]
 
 
 @pytest.mark.parametrize("pair", ["mysql-mariadb", "mysql-mysql"], indirect=True)

@@ -19,15 +19,15 @@ from vreplication.engine import maintenance, recheck
 from vreplication.engine.job import StreamJob, StreamTable
 from vreplication.engine.recheck import Recheck
 from vreplication.engine.saying import Saying
-from vreplication.errors import BadValue, Transient
+from vreplication.errors import BadValue, Transient, VReplicationError
 from vreplication.mysql import read_only
 from vreplication.mysql.ends import Ends
-from vreplication.mysql.session import ConnectionLost, LockWait, Session
+from vreplication.mysql.session import ConnectionLost, LockWait, Session, connect
 from vreplication.pausepoints import reach
 from vreplication.phases import Phase
 from vreplication.rowcopy.job import CopyJob
 from vreplication.rowcopy.repair import copy_ranges
-from vreplication.settings import Limits, Tuning
+from vreplication.settings import BEAT_SECONDS, Limits, Tuning
 from vreplication.spark.session import Spark, SparkAway
 from vreplication.state import gate, journal, lease, ledger, source_marks, verdicts, workflows
 from vreplication.state.ledger import KeyRange
@@ -61,6 +61,9 @@ class Work:
     number: int = 1
     rechecks: dict[str, Recheck] = field(default_factory=dict)
     look: left_behind.Look = field(default_factory=left_behind.Look)
+    closed_until: float = 0.0
+    """How long the last look at whether the old server is read-only counts; what it said."""
+    is_closed: bool = False
 
     @property
     def stream(self) -> str:
@@ -141,7 +144,7 @@ def wait_matched(work: Work) -> None:
 def compare(work: Work, is_enough: Callable[[], bool] = lambda: False) -> None:
     """Verify every row of every table under live writes. Raises BadValue where rows differ that stay wrong.
 
-    is_enough: True ends the verification of a table that is verified, and nothing wrong: raises Enough.
+    is_enough: True ends it while all tables are verified, and nothing was found wrong: raises Enough.
     """
     driver = work.driver
     driver.move(Phase.VERIFYING)
@@ -149,7 +152,7 @@ def compare(work: Work, is_enough: Callable[[], bool] = lambda: False) -> None:
     done = 0
     for table in job.tables:
         driver.report(verify_total=_rows_of(driver.session, job), verify_rows=done)
-        asking = Asking(is_enough=is_enough, may_end=_vouches(work, table.id))
+        asking = Asking(is_enough=is_enough, may_end=is_verified(work))
         found = _compare(work, job, table, done, asking)
         done += found.rows_compared
     driver.report(verify_rows=done, verify_total=done)
@@ -243,10 +246,7 @@ def _copy_again(work: Work, job: StreamJob, table: StreamTable, ranges: Sequence
 
 def is_verified(work: Work) -> bool:
     """The last verification of each table still counts."""
-    return _vouches(work, *work.driver.table_ids(work.number))
-
-
-def _vouches(work: Work, *ids: str) -> bool:
+    ids = work.driver.table_ids(work.number)
     return work.with_ends(lambda ends: all(recheck.vouches(ends, id) for id in ids))
 
 
@@ -314,7 +314,8 @@ def hold_at_gate(work: Work, is_asked: Callable[[], bool]) -> None:
         if reasons:
             reason_of.say(f"waiting: {'; '.join(r.sentence for r in reasons)}")
         if SYSTEM.monotonic() > not_before and _is_to_be_verified(work, reasons):
-            not_before = 0.0 if verify_again(work, is_asked) else SYSTEM.monotonic() + _RETRY_SECONDS
+            is_done = verify_again(work, lambda: is_asked() and not _left_behind(work))
+            not_before = 0.0 if is_done else SYSTEM.monotonic() + _RETRY_SECONDS
         elif any(recheck.has_many_keys(driver.session, table) for table in driver.table_ids(work.number)):
             _compare_written(work)
         driver.wait(_POLL_SECONDS)
@@ -325,7 +326,7 @@ def hold_at_gate(work: Work, is_asked: Callable[[], bool]) -> None:
 def verify_again(work: Work, is_enough: Callable[[], bool]) -> bool:
     """At the gate. False: not this time; if the last verification does not count, the gate stays shut.
 
-    is_enough: nobody is to wait for one that need not be.
+    is_enough: somebody waits for nothing but this one, which need not be.
     """
     driver, is_done = work.driver, True
     try:
@@ -380,14 +381,30 @@ def why_closed(work: Work, is_asked: Callable[[], bool]) -> list[Reason]:
         found.append(Reason(code="not_verified", sentence="The tables have to be verified."))
     if not streams.is_forward(work.number) and any(r.code == "not_running" for r in found):
         found += _closed_to_us(work)
-    return [*found, *left_behind.at_the_gate(driver, work.spec, work.number, work.look)]
+    return [*found, *_left_behind(work)]
+
+
+def _left_behind(work: Work) -> list[Reason]:
+    return left_behind.at_the_gate(work.driver, work.spec, work.number, work.look)
 
 
 def _closed_to_us(work: Work) -> list[Reason]:
     """The old server is often closed behind a switch, by a person who does not think of the way back."""
-    if not work.with_ends(lambda ends: read_only.is_so(ends.target)):
+    if SYSTEM.monotonic() >= work.closed_until:
+        work.closed_until, work.is_closed = SYSTEM.monotonic() + _LOOK_SECONDS, _is_closed(work)
+    if not work.is_closed:
         return []
     return [Reason(code="read_only", sentence=f"{read_only.sentence('the source')} {read_only.CURE}")]
+
+
+def _is_closed(work: Work) -> bool:
+    try:
+        with connect(work.driver.route.source, read_timeout=BEAT_SECONDS) as session:
+            return read_only.is_so(session)
+    except VReplicationError as error:
+        # While the target serves the driver needs the old server for nothing, and it may be away for long.
+        log.debug("it is not known whether the source is read-only: %s", error)
+        return False
 
 
 def unwanted(work: Work, is_asked: Callable[[], bool]) -> list[Reason]:
