@@ -156,6 +156,14 @@ def test_a_deadlock_with_another_process_is_no_end(
     assert definitions(session) == new
 
 
+def test_a_deadlock_within_a_transaction_is_the_callers(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fence that came before it is gone with it."""
+    monkeypatch.setattr(Session, "named_rows", once_a_deadlock(Session.named_rows))
+    with pytest.raises(LockWait), session.transaction():
+        workflows.load_all(session)
+    assert workflows.load_all(session) == []
+
+
 def once_a_deadlock(call: Callable[..., Any]) -> Callable[..., Any]:
     left = [LockWait("Deadlock found when trying to get lock; try restarting transaction (1213)")]
 

@@ -127,6 +127,7 @@ class Session:
         self.url = url
         self.id: int = connection.thread_id()
         self._lasting: dict[str, Any] = {}
+        self.is_in_transaction = False
 
     def lasting(self, name: str, ask: Callable[[], T]) -> T:
         """What `ask` returns, asked for once: an answer that stays the same as long as this connection lasts."""
@@ -213,6 +214,7 @@ class Session:
         """BEGIN … COMMIT; any exception rolls the whole transaction back. Raises Ambiguous on a lost COMMIT."""
         with self._translated("BEGIN"):
             self._connection.begin()
+        self.is_in_transaction = True
         try:
             yield
         except BaseException:
@@ -220,6 +222,8 @@ class Session:
             # commit what is left (chunk protocol, rule 3).
             self.rollback()
             raise
+        finally:
+            self.is_in_transaction = False
         self._commit()
 
     def _commit(self) -> None:

@@ -48,8 +48,13 @@ def look(session: Session, query: Callable[[], T]) -> T | None:
     release, and is brought up to date, maybe by another process, whose DDL can end a query of several tables as a
     deadlock. Raises Refused where the user may not read it.
     """
-    with contextlib.suppress(SqlError, LockWait):
-        return query()
+    with contextlib.suppress(SqlError):
+        try:
+            return query()
+        except LockWait:
+            # It has taken back what came before in a transaction, which is to begin again.
+            if session.is_in_transaction:
+                raise
     try:
         if not exists(session):
             return None
