@@ -17,6 +17,8 @@ from sandbox.databases import Database
 from tests.support.flow import Run, begin, paused_at, wait_reached, wait_until
 from tests.support.revertible import ALTER, fill, make, rows_of, told, writing, written
 from vreplication import names
+from vreplication.cutover.emptying import empty
+from vreplication.cutover.identity import table_identity
 from vreplication.errors import Refused
 from vreplication.mysql.session import connect
 from vreplication.phases import Phase
@@ -242,3 +244,15 @@ def test_what_could_not_be_reverted_is_refused_before_anything_is_copied(databas
         (sentence,) = (check.sentence for check in make_plan(session, spec).checks if check.name == "revert")
     assert "into c has no place" in sentence
     assert "What a has beyond datetime" in sentence
+
+
+def test_an_original_without_a_key_that_ranges_are_read_of_is_emptied(database: Database) -> None:
+    """One that an earlier release took, say: its rows were in the way of housekeeping for good."""
+    with connect(database.url) as session:
+        session.execute_raw("CREATE TABLE k (a INT)")
+        session.execute_raw(f"INSERT INTO k VALUES {','.join(f'({i})' for i in range(1_200))}")
+        is_mariadb = database.server.is_mariadb
+        identity = table_identity(session, database.name, "k", is_mariadb)
+        assert identity
+        assert empty(session, database.name, "k", identity, is_mariadb=is_mariadb)
+        assert session.value("SELECT COUNT(*) FROM k") == 0

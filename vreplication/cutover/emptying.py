@@ -9,6 +9,7 @@ deleted rows stay in the index until the server has purged them, and are not to 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -60,7 +61,10 @@ def empty(
 
 @dataclass(slots=True, kw_only=True)
 class _Walk:
-    """Along the key. behind: all rows up to there are gone."""
+    """Along the key; without one that a range can be read of (`index` is ''), as the server finds rows.
+
+    behind: all rows up to there are gone.
+    """
 
     name: str
     index: str
@@ -72,11 +76,17 @@ class _Walk:
     @classmethod
     def along(cls, session: Session, schema: str, table: str) -> _Walk:
         found = introspect(session, schema, table)
-        key = usable_keys(found)[0]
-        return cls(name=qualified(schema, table), index=key.name, columns=tuple(map(found.column, key.columns)))
+        # An earlier release may have taken a key for usable that this one does not.
+        if not (keys := usable_keys(found)):
+            return cls(name=qualified(schema, table), index="", columns=())
+        return cls(name=qualified(schema, table), index=keys[0].name, columns=tuple(map(found.column, keys[0].columns)))
 
     def delete(self, session: Session) -> None:
         """The next rows. Somebody may hold one: then the same ones come again."""
+        if not self.index:
+            with contextlib.suppress(LockWait):
+                self.is_done = session.execute_raw(f"DELETE FROM {self.name} LIMIT {self.rows}") < self.rows
+            return
         upper = self._upper(session)
         try:
             session.execute(f"DELETE FROM {self.name} WHERE {range_sql(self.columns, self.behind, upper)}")
