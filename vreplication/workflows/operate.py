@@ -29,7 +29,7 @@ from vreplication.progress.snapshot import Snapshot
 from vreplication.schema.introspect import exists
 from vreplication.spark.session import SparkStart
 from vreplication.state import gate, held, journal, lease, moves, workflows
-from vreplication.state.moves import Side
+from vreplication.state.moves import Decision, Move, Side
 from vreplication.state.verdicts import Verdict
 from vreplication.state.workflows import WorkflowRow
 from vreplication.verify.verify import Caller
@@ -102,10 +102,15 @@ def approve(url: SourceUrl, workflow: str, by: str) -> None:
     with connect(url) as session:
         row = workflows.load(session, workflow)
         # The first tells of a switch a moment before the second does.
-        is_over = (row.kind == MOVE and moves.load(session, workflow).serving is Side.TARGET) or row.is_cut
-        if is_over or stands(session, workflow) is not None:
+        if (row.kind == MOVE and _has_moved(moves.load(session, workflow))) or row.is_cut:
+            return
+        if stands(session, workflow) is not None:
             return
         _release(session, workflow, by)
+
+
+def _has_moved(move: Move) -> bool:
+    return move.serving is Side.TARGET or move.decision in (Decision.DECIDED, Decision.OPENED)
 
 
 def stands(session: Session, workflow: str) -> str | None:
