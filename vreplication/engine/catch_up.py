@@ -118,7 +118,8 @@ def run_round(of: Stream, our_lease: Lease, watermark: Watermark, stop: Stop, se
         with _running(of, job, watermark, stop, setting) as run:
             try:
                 # On the way back of a move, whose old server somebody may have closed since.
-                with read_only.told("the source") if sessions.apart else contextlib.nullcontext():
+                apart = ends.target if sessions.apart else None
+                with read_only.told("the source", apart) if apart else contextlib.nullcontext():
                     _follow(of, our_lease, job, run, sessions)
             except SqlError as error:
                 _refuse_moved(of, ends, job, error)

@@ -24,12 +24,15 @@ class ReadOnly(Transient):
 
 
 @contextlib.contextmanager
-def told(what: str) -> Iterator[None]:
-    """what: the server that tables which move are written to inside the block, as "the source". Raises ReadOnly."""
+def told(what: str, of: Session | None = None) -> Iterator[None]:
+    """what: the server that tables which move are written to inside the block, as "the source". Raises ReadOnly.
+
+    of: a connection to it, where other servers are written to in there, too.
+    """
     try:
         yield
     except SqlError as error:
-        if not _says_so(error):
+        if not _says_so(error) or (of is not None and not is_so(of)):
             raise
         raise ReadOnly(sentence(what), cure=CURE) from None
 
