@@ -60,7 +60,11 @@ def test_another_address_of_the_same_topic_is_taken(
         return None if host == "empty" else SimpleNamespace(id={"new": "7"}.get(host, "8"))
 
     monkeypatch.setattr(Broker, "find", find)
-    words = pytest.raises(Refused, match="is not the one that feed f has written") if holds is None else nullcontext()
+    words = (
+        pytest.raises(Refused, match=r"is not the one that feed f has written|There is no topic shop at empty")
+        if holds is None
+        else nullcontext()
+    )
     with words:
         assert readdressed.address(spec(), spec(sink=asked), {"topic_id": "7"}, "") == holds
     # Of one that has told nothing yet it is not known which topic is its.

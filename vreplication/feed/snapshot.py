@@ -270,11 +270,21 @@ class Snapshot:
                 "binlog_order_commits was switched off while rows were read: what is in the log may not be visible.",
                 cure="SET GLOBAL binlog_order_commits=ON, and begin another feed.",
             )
-        markers.write(session, self._name, KIND, marker=id)
+        self._write(session, id)
         if is_mariadb(session):
             self._settle(session, id)
         with self._changed:
             self._passed.pop(id, None)
+
+    def _write(self, session: Session, id: str) -> None:
+        """The marker, as soon as the server takes writes: what it logs goes on being sent meanwhile."""
+        while True:
+            with contextlib.suppress(read_only.ReadOnly), read_only.waited_for():
+                markers.write(session, self._name, KIND, marker=id)
+                return
+            with self._changed:
+                self._changed.wait(1.0)
+                self._check()
 
     def _settle(self, session: Session, id: str) -> None:
         """Until nothing that stands in the log before the marker can become visible later."""

@@ -17,6 +17,8 @@ from vreplication.workflows.changefeed.spec import FeedSpec
 
 log = logging.getLogger(__name__)
 
+_CURE = "Name brokers of the same cluster, or begin another feed, with another id."
+
 
 def address(was: FeedSpec, asked: FeedSpec, figures: Mapping[str, Any], password: str) -> str:
     """That from now on. figures: that the feed has told. Raises Refused, Terminal."""
@@ -29,9 +31,10 @@ def address(was: FeedSpec, asked: FeedSpec, figures: Mapping[str, Any], password
         # A command that is older than the address that holds is not to end the feed.
         log.warning("the feed's address stays: %s", error)
         return was.sink
-    if found is None or found.id != known:
+    if found is None:
+        raise Refused(f"There is no topic {new.topic} at {new.servers}, or this user may not see it.", cure=_CURE)
+    if found.id != known:
         raise Refused(
-            f"Topic {new.topic} at {new.servers} is not the one that feed {was.workflow} has written.",
-            cure="Name brokers of the same cluster, or begin another feed, with another id.",
+            f"Topic {new.topic} at {new.servers} is not the one that feed {was.workflow} has written.", cure=_CURE
         )
     return asked.sink

@@ -159,8 +159,13 @@ def create_or_resume(spec: FeedSpec, sources: Sequence[SourceUrl], password: str
         session, *others = (stack.enter_context(connect(source, use_database=False)) for source in sources)
         row = workflows.find(session, workflow)
         if row is not None:
-            _check_sources(row, [session, *others], password)
-            return _with_changes(session, row, resumed(session, row), spec, password)
+            was = resumed(session, row)
+            if not was.tables and sources[0].database != row.source_schema:
+                _check_schemas(sources[:1])
+            # First: where all brokers have other names the former address tells nothing of a source that is another.
+            sink = _sink(session, row, was, spec, password)
+            _check_sources(row, [session, *others], was.model_copy(update={"sink": sink}), password)
+            return _with_changes(session, row, was, spec, sink)
         _check_schemas(sources)
         ids.check_free(session, workflow)
         if why := ids.queued(session, workflow, ("changefeed",)):
@@ -189,21 +194,31 @@ def not_taken(asked: FeedSpec, holds: FeedSpec) -> str:
     # Without a word whoever adds a table to the command would take it for followed.
     names = [name for name in FeedSpec.model_fields if getattr(asked, name) != getattr(holds, name)]
     shown = ", ".join(f"{name.replace('_', '-')} {_shown(getattr(holds, name))}" for name in names)
-    return f"What the feed began with holds on: {shown}." if names else ""
+    words = f"What the feed began with holds on: {shown}." if names else ""
+    # Of the same topic: another one is another feed's.
+    is_moved = "sink" in names and parse(asked.sink).topic == parse(holds.sink).topic
+    return f"{words} Another address is taken where it answers, while no process runs the feed." if is_moved else words
 
 
 def _shown(value: object) -> str:
     return " ".join(map(str, value)) or "none" if isinstance(value, tuple) else str(value)
 
 
-def _with_changes(session: Session, row: WorkflowRow, was: FeedSpec, asked: FeedSpec, password: str) -> FeedSpec:
+def _sink(session: Session, row: WorkflowRow, was: FeedSpec, asked: FeedSpec, password: str) -> str:
+    """Where it sends to from now on. Raises Refused, Terminal."""
+    # A process that runs goes on with its own.
+    if lease.is_alive(session, row.id, lease.DRIVER):
+        return was.sink
+    _, told = feeds.find(session, row.id) or (None, {})
+    return readdressed.address(was, asked, told, password)
+
+
+def _with_changes(session: Session, row: WorkflowRow, was: FeedSpec, asked: FeedSpec, sink: str) -> FeedSpec:
     """What may be another from now on: the policy, its limit, what is accepted, and an address of the same topic.
 
     Raises Refused where it may not.
     """
-    given = {"max_message": asked.max_message, "max_message_bytes": asked.max_message_bytes}
-    _, told = feeds.find(session, row.id) or (None, {})
-    given["sink"] = readdressed.address(was, asked, told, password)
+    given = {"max_message": asked.max_message, "max_message_bytes": asked.max_message_bytes, "sink": sink}
     # It goes one way: what was accepted once is not taken back by a command that leaves the option out.
     given |= {"cascades": "ignore"} if asked.cascades == "ignore" else {}
     other = {name: value for name, value in given.items() if value is not None and value != getattr(was, name)}
@@ -235,9 +250,8 @@ def _check_policy(workflow: str, was: FeedSpec, now: FeedSpec) -> None:
         raise Refused(lacking, cure=policies.DIRECTORY_CURE)
 
 
-def _check_sources(row: WorkflowRow, sessions: Sequence[Session], password: str) -> None:
+def _check_sources(row: WorkflowRow, sessions: Sequence[Session], spec: FeedSpec, password: str) -> None:
     """They are those of its start, or may go on in their places. Raises Refused, Transient."""
-    spec = resumed(sessions[0], row)
     _, told = feeds.find(sessions[0], row.id) or (None, {})
     roles.known(sessions, told)
     replicas.check(row, sessions, spec, password, lambda: feed_of(spec, [each.url for each in sessions], password))
@@ -301,7 +315,9 @@ def ended(
     except VReplicationError as other:
         log.error("the feed's end could not be told: %s", other)
         # A server or a broker that is away comes back, and the same call goes on there.
-        return _result("interrupted" if isinstance(other, Transient) else "failed", workflow, str(other), 1)
+        if isinstance(other, Transient):
+            return _result("interrupted", workflow, str(other), 1)
+        return _result("failed", workflow, f"{error} It could not be noted on the source: {other}", 1)
 
 
 def _unwritten(workflow: str, error: VReplicationError) -> Result:
@@ -403,7 +419,7 @@ def resume(
             with ExitStack() as stack:
                 others = [stack.enter_context(connect(source, use_database=False)) for source in sources[1:]]
                 # Before it is unpaused: what is refused leaves the feed as it was.
-                _check_sources(row, [session, *others], password)
+                _check_sources(row, [session, *others], spec, password)
         workflows.set_paused(session, workflow, False)
         if is_driven:
             return None
