@@ -28,7 +28,7 @@ def app(database: Database) -> Session:
 def kill(session: Session, words: str) -> None:
     """The statement of ours that waits for a lock."""
     sql = f"SELECT id FROM information_schema.processlist WHERE id <> {session.id} AND info LIKE '{words}'"
-    wait_until(lambda: session.value(sql) is not None, f"nobody waits in {words}")
+    wait_until(lambda: session.value(sql) is not None, f"no session waits in {words}")
     victim = session.value(sql)
     session.execute_raw(f"KILL QUERY {victim}")
     wait_until(lambda: session.value(f"{sql} AND id={victim}") is None, "it is not ended")

@@ -1,4 +1,4 @@
-"""A move is cancelled while a switch that was given up cannot open the source, for somebody has read the table."""
+"""A move is cancelled while a switch that has failed cannot open the source, for somebody has read the table."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_a_copy_that_was_made_anew_on_the_target_is_verified_again(pair: Pair, s
 def test_of_two_tables_the_second_that_was_made_anew_is_verified_again(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody waits for the verification of the first, whose last one counts: it was ended, and all with it."""
+    """The verification of the first, whose last one counts, was ended as needless, and all with it."""
     known = steps.verify
 
     def of_many_rows(*given: Any, **more: Any) -> Any:

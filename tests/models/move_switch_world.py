@@ -93,7 +93,7 @@ class Rules:
     dropped_before_running: bool = True
     """"running" is committed when they are dropped."""
     kept_once_asked: bool = True
-    """While home is away the triggers are dropped only by who has not asked it to decide."""
+    """While home is away the triggers are dropped only by a driver that has not asked it to decide."""
     hook_repeated: bool = True
     """The route hook is repeated until it says yes (W8)."""
     forward_only: bool = True

@@ -440,12 +440,17 @@ def test_verify_tells_the_verdict(calls: Calls, capsys: Capture, verdict: str, c
     assert (line["verdict"], line["rows_compared"], line["mismatches"], line["hot_keys"]) == (verdict, 1000, code, 1)
 
 
-def test_status_of_one_and_its_watch_until_it_has_ended(
-    calls: Calls, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def comes_to_its_end(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In three looks."""
     phases = iter([Phase.COPYING, Phase.VERIFYING, Phase.COMPLETE])
     calls.answers["status"] = lambda **_: Snapshot(workflow="w", phase=next(phases))
     monkeypatch.setattr("vreplication.cli.status.WATCH_SECONDS", 0.0)
+
+
+def test_status_of_one_and_its_watch_until_it_has_ended(
+    calls: Calls, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    comes_to_its_end(calls, monkeypatch)
     assert main.run(["status", "w", "--watch", "--json"]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["phase"] for line in lines] == ["copying", "verifying", "complete"]
@@ -455,9 +460,7 @@ def test_a_terminal_that_draws_nothing_in_place_shows_each_look(
     calls: Calls, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Drawn in place, only the last one would be shown there."""
-    phases = iter([Phase.COPYING, Phase.VERIFYING, Phase.COMPLETE])
-    calls.answers["status"] = lambda **_: Snapshot(workflow="w", phase=next(phases))
-    monkeypatch.setattr("vreplication.cli.status.WATCH_SECONDS", 0.0)
+    comes_to_its_end(calls, monkeypatch)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "dumb")
     assert main.run(["status", "w", "--watch"]) == 0

@@ -100,7 +100,7 @@ class FeedProducer:
             transactional_id=self._feed,
             transaction_timeout_ms=TRANSACTION_SECONDS * 1000,
             message_timeout_ms=_MESSAGE_SECONDS * 1000,
-            # A request costs this process and the broker more than the messages in it. Nobody reads them before the
+            # A request costs this process and the broker more than the messages in it. Consumers see none before the
             # commit, and `flush` does not wait for this.
             linger_ms=25,
             # The broker's limit is of a batch, which has some bytes beside its messages.

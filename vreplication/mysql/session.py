@@ -116,7 +116,7 @@ class ConnectionLost(Transient):
 
 
 class ServerFull(ConnectionLost):
-    """The server answers, and lets nobody more in at the moment."""
+    """The server answers, and takes no further connection at the moment."""
 
 
 class Session:

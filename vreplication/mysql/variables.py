@@ -11,7 +11,7 @@ BOTH = (
     "sql_safe_updates=0",
     "sql_auto_is_null=0",
     "sql_big_selects=1",
-    "sql_notes=1",  # notes tell of text that loses its end
+    "sql_notes=1",  # notes name text that loses its end
     "sql_quote_show_create=1",
     "unique_checks=1",
     "foreign_key_checks=1",
@@ -31,7 +31,7 @@ MARIADB = (
     # On by default since 11.6, also under READ COMMITTED: INSERT … SELECT fails as soon as it meets a row that
     # catch-up has written since the statement began.
     "innodb_snapshot_isolation=0",
-    # INSERT IGNORE tells of each row that it leaves out, and what it tells is counted (rowcopy/warned.py).
+    # INSERT IGNORE warns of each row that it leaves out, and the warnings are counted (rowcopy/warned.py).
     "note_verbosity='basic'",
     "old_mode=TRIM(BOTH ',' FROM REPLACE(CONCAT(',',@@old_mode,','),',NO_DUP_KEY_WARNINGS_WITH_IGNORE,',','))",
 )

@@ -98,10 +98,10 @@ def release_once(url: SourceUrl, workflow: str, by: str) -> None:
 
 
 def approve(url: SourceUrl, workflow: str, by: str) -> None:
-    """As `release_once`, of a person who has been asked."""
+    """As `release_once`, by a person who was asked."""
     with connect(url) as session:
         row = workflows.load(session, workflow)
-        # The first tells of a switch a moment before the second does.
+        # The first shows a switch a moment before the second does.
         if (row.kind == MOVE and _has_moved(moves.load(session, workflow))) or row.is_cut:
             return
         if stands(session, workflow) is not None:

@@ -1,7 +1,7 @@
 """Another address of the Kafka cluster that a feed writes to: all of its brokers have got other names, say.
 
 What must stay true: an address is taken only where it leads to the very topic that the feed has written, by its id; one
-where nobody answers changes nothing.
+where no broker answers changes nothing.
 """
 
 from __future__ import annotations
