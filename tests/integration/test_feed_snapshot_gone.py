@@ -14,12 +14,13 @@ from sandbox.kafka import Cluster
 from tests.integration import test_feed_values as values
 from tests.integration.test_feed_snapshot import is_filled, state, there
 from tests.support import feeds
-from tests.support.flow import wait_until
+from tests.support.flow import settings, wait_until
 from tests.support.running_feed import Running, make_tables, start_feed
 from vreplication.errors import Transient
 from vreplication.feed import catalog, snapshot
 from vreplication.feed.progress import Filled
 from vreplication.mysql.session import SqlError
+from vreplication.settings import SIDECAR
 from vreplication.state import layout
 
 pytestmark = pytest.mark.either
@@ -105,6 +106,33 @@ def test_the_urls_schema_may_be_gone(database: Database) -> None:
     made.start()
     try:
         wait_until(lambda: made._error or made._chunks, "no marker is written")
+    finally:
+        made.close()
+    assert made._error is None
+
+
+def test_a_source_that_takes_no_writes_holds_the_marker_alone(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run ended at each try, and what had been sent by then was taken back."""
+    written, tried = snapshot.markers.write, list[bool]()
+
+    def count(*given: Any, **more: Any) -> str:
+        tried.append(True)
+        return written(*given, **more)
+
+    monkeypatch.setattr(snapshot.markers, "write", count)
+    with database.server.admin() as session:
+        layout.install(session)
+    made = snapshot.Snapshot(database.url, "f", feeds.catalog(database), Filled())
+    made.watch()
+    try:
+        with settings(database, {"read_only": 1}):
+            made.start()
+            wait_until(lambda: made._error or len(tried) > 1, "it is not tried again")
+            made.look()
+        sql = f"SELECT 1 FROM {SIDECAR}.marker WHERE workflow='f'"
+        wait_until(lambda: made._error or database.admin.value(sql), "no marker is written")
     finally:
         made.close()
     assert made._error is None
