@@ -13,6 +13,9 @@ _IDLE_SECONDS = 1.0
 # So early ones take a quarter of the time at the most: 1 of 1 + 3.
 _LEAST_BETWEEN, _EARLY_BETWEEN = 0.5, 3.0
 """Between two commits, of the time that the first one took: when the second is due, and when it is an early one."""
+# An interval of 50 ms says that latency matters more than CPU time: early commits then take half of the time, no more.
+_SHORT_SHARE, _SHORT_BETWEEN = 0.2, 1.0
+"""Where that share of the interval is less than an early commit would wait: wait so long, or so much of a commit."""
 _REMEMBERED = 8
 
 
@@ -35,7 +38,8 @@ class Due:
     def plan(self, began: float) -> None:
         """The next commit is an interval behind the begin of the last one; slow ones leave time for the log.
 
-        Where all that there is has been sent, nobody has to wait for that: commits take a quarter of the time then.
+        Where all that there is has been sent, nobody has to wait for that: commits take a quarter of the time then, or
+        half of it where the interval is short.
         """
         now = time.monotonic()
         # Not above the interval: one commit of a minute, by a broker that was frozen, must not put the next off by half
@@ -43,6 +47,7 @@ class Due:
         least = min(self.commit_seconds, (now - began) * _LEAST_BETWEEN)
         self.rows_at = max(began + self.commit_seconds, now + least)
         self._taken += (now - began - self._taken) / _REMEMBERED
-        gap = max(self.gap_seconds, self._taken * _EARLY_BETWEEN)
+        short = max(self._taken * _SHORT_BETWEEN, self.commit_seconds * _SHORT_SHARE)
+        gap = max(self.gap_seconds, min(self._taken * _EARLY_BETWEEN, short))
         self.early_at = min(now + gap, self.rows_at)
         self.idle_at = now + _IDLE_SECONDS
