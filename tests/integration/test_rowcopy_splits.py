@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from rowcopy_setup import CopyCase, make_case, whole
 
@@ -65,11 +67,13 @@ def test_walked_splits_are_even(database: Database, kind: str) -> None:
     assert max(numbers) <= 500
 
 
-def test_walk_corrects_its_step(database: Database) -> None:
-    """And of a middling table a quarter of the splits that are wanted is enough."""
+@pytest.mark.parametrize("estimate", [0, 32_000, 2_000_000])
+def test_walk_corrects_its_step(database: Database, estimate: int) -> None:
+    """Whatever the statistics say; and of a middling table a quarter of the splits that are wanted is enough."""
     fill = (f"INSERT INTO t {THOUSAND} SELECT i FROM n", *doubled("id", 1, 5))
     case = make_case(database, "CREATE TABLE t (id INT PRIMARY KEY)", fill=fill)
-    numbers = counts(case, cut(case.session, case.mapping, whole(case), 16))
+    mapping = replace(case.mapping, source=replace(case.mapping.source, estimated_rows=estimate))
+    numbers = counts(case, cut(case.session, mapping, whole(case), 16))
     assert len(numbers) == 4
     assert max(numbers) <= 32_000 / 4 * 1.3
 

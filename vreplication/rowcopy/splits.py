@@ -75,7 +75,7 @@ def _walked_far(
     """By walking; None where the table turns out to be far larger than its statistics say, and may be bisected."""
     far = _FAR * WALK_ROWS if source_key(mapping)[0].data_type in INTEGERS else None
     try:
-        return _walked(session, mapping, whole, wanted, far, is_whole=True)
+        return _walked(session, mapping, whole, wanted, mapping.source.estimated_rows, far, is_whole=True)
     except _TooFar:
         return None
 
@@ -114,13 +114,29 @@ def _walked(
     mapping: TableMapping,
     whole: KeyRange,
     wanted: int,
+    expected: int,
     far: int | None = None,
     *,
     is_whole: bool = False,
 ) -> list[tuple[KeyRange, int]]:
-    """Note every step-th key; when there are many notes drop every other and double the step. Raises _TooFar."""
+    """In steps that fit `expected` rows; where far fewer are found, once more in smaller ones. Raises _TooFar."""
+    while True:
+        parts = _enough(wanted, expected) if is_whole else wanted
+        first = max(MIN_ROWS, min(expected // (2 * FINENESS * parts), MAX_STEP))
+        marks, step = _marks(session, mapping, whole, first, 2 * FINENESS * wanted, far)
+        if is_whole:
+            parts = _enough(wanted, len(marks) * step)
+        # By so few marks no even parts can be made.
+        if first == MIN_ROWS or len(marks) >= 2 * parts:
+            return _picked(whole, marks, step, parts)
+        expected = len(marks) * step
+
+
+def _marks(
+    session: Session, mapping: TableMapping, whole: KeyRange, step: int, most: int, far: int | None
+) -> tuple[list[Bound], int]:
+    """Every step-th key, and the step; when there are many drop every other and double the step. Raises _TooFar."""
     marks: list[Bound] = []
-    step, most = MIN_ROWS, 2 * FINENESS * wanted
     rest = whole
     while (key := nth_key(session, mapping, rest, step)) is not None:
         marks.append(key)
@@ -129,9 +145,7 @@ def _walked(
             raise _TooFar
         if len(marks) >= most and step < MAX_STEP:
             marks, step = marks[1::2], min(2 * step, MAX_STEP)
-    if is_whole:
-        wanted = _enough(wanted, len(marks) * step)
-    return _picked(whole, marks, step, wanted)
+    return marks, step
 
 
 def _picked(whole: KeyRange, marks: Sequence[Bound], step: int, wanted: int) -> list[tuple[KeyRange, int]]:
@@ -154,7 +168,7 @@ def _bisected(
     parts: list[tuple[KeyRange, int]] = []
     for bounds, rows in _joined(session, mapping, whole, pieces, share):
         # One value of the leading column may hold a great part of the table: there the index is walked.
-        parts += _walked(session, mapping, bounds, rows // share + 1) if rows > 2 * share else [(bounds, rows)]
+        parts += _walked(session, mapping, bounds, rows // share + 1, rows) if rows > 2 * share else [(bounds, rows)]
     return parts
 
 
