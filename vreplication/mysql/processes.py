@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from vreplication.mysql.session import Session
+from vreplication.mysql.session import Session, sign_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +42,15 @@ def still_there(session: Session, ids: Iterable[int], *, user: str = "") -> list
     # The server may list a login by another name than it was given: as it lists us.
     ours = {user, *(each.user for each in (found.get(session.id),) if each)}
     return [number for number in wanted if number in found and (not user or found[number].user in ours)]
+
+
+def signed(session: Session, ids: Iterable[int]) -> tuple[int, ...]:
+    """Those of the connections that are ours for certain, by the sign that each of ours holds."""
+    wanted = sorted(set(ids))
+    if not wanted:
+        return ()
+    asked = ",".join(f"IS_USED_LOCK('{sign_of(number)}')" for number in wanted)
+    return tuple(number for number, by in zip(wanted, session.rows(f"SELECT {asked}")[0], strict=True) if number == by)
 
 
 def _process(row: tuple[object, ...]) -> Process:

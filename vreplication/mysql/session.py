@@ -128,6 +128,8 @@ class Session:
         self.id: int = connection.thread_id()
         self._lasting: dict[str, Any] = {}
         self.is_in_transaction = False
+        self.is_signed = False
+        """It holds its sign, as all of ours on this server do."""
 
     def lasting(self, name: str, ask: Callable[[], T]) -> T:
         """What `ask` returns, asked for once: an answer that stays the same as long as this connection lasts."""
@@ -342,6 +344,7 @@ def connect(
     session = Session(connection, url)
     try:
         _set_up(session, _settings(session, lock_wait, idle_seconds))
+        session.is_signed = _sign(session)
     except BaseException:
         session.abort()
         raise
@@ -373,6 +376,24 @@ def _set_up_one_by_one(session: Session, assignments: tuple[str, ...]) -> None:
                 raise
     with contextlib.suppress(SqlError):
         session.execute_raw("SET SESSION max_error_count=65535")
+
+
+def sign_of(connection_id: int) -> str:
+    """The lock that a connection of ours holds as long as it lasts: what else has its number has no such lock."""
+    return f"vreplication.connection.{connection_id}"
+
+
+def _sign(session: Session) -> bool:
+    """False on a server that knows no such locks. Raises Transient where it was not given, as it is to all others."""
+    try:
+        is_given = session.value(f"SELECT GET_LOCK('{sign_of(session.id)}',0)") == 1
+    except SqlError as error:
+        if error.code != QUERY_KILLED:
+            return False
+        is_given = False
+    if not is_given:
+        raise Transient("The server did not give a new connection its lock.")
+    return True
 
 
 def _is_mariadb(session: Session) -> bool:

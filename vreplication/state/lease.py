@@ -4,8 +4,9 @@ What must stay true: every transaction of ours begins with `fence`, which locks 
 takeover (which updates the row) waits for transactions in flight, and whoever comes later with an old token finds
 nothing. A token comes from the server's clock, so it is never given out twice, not even after the row has been deleted
 and made anew. A holder is taken over when its heartbeat is older than LEASE_STALE_SECONDS or none of its connections is
-left; its connections are killed first and seen to be gone, and it has not come back with others meanwhile. Times are
-the server's. Source: docs/correctness.md, lease.
+left; its connections are killed first and seen to be gone, and it has not come back with others meanwhile. None is
+killed that is not ours: numbers begin again where the server is restarted, so each of ours holds a sign. Times are the
+server's. Source: docs/correctness.md, lease.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import os
 import socket
 import time
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -21,7 +23,7 @@ from typing import Any
 from sqlalchemy import select
 
 from vreplication.errors import LeaseHeld, Superseded, Transient
-from vreplication.mysql.processes import still_there
+from vreplication.mysql.processes import signed, still_there
 from vreplication.mysql.server import started_at
 from vreplication.mysql.session import Session, SqlError
 from vreplication.settings import LEASE_STALE_SECONDS, SIDECAR
@@ -32,6 +34,8 @@ from vreplication.state.sidecar import fetch_one, now
 _WHO = "@@hostname,@@port,@@datadir,@@GLOBAL.server_id"
 _WHO_BITS = 20
 _DUPLICATE = 1062
+_SIGNED = -1
+"""Among the numbers of a beat: the connections hold their signs. An older program looks for one of that number."""
 
 DRIVER = "driver"
 REPLICATE = "replicate"
@@ -132,10 +136,25 @@ def _holder(session: Session, row: tuple[Any, ...]) -> Holder:
         # `acquire` beats before it returns.
         return Holder(name=name, token=int(token), age_seconds=0.0, connections=(), is_alive=False)
     # Connection ids begin again at 1 when the server restarts, and another server has its own: then they say nothing.
-    ids = tuple(json.loads(connections)) if is_same_run(int(started), server_run(session)) else ()
+    ids = ours(session, json.loads(connections)) if is_same_run(int(started), server_run(session)) else ()
     # Without a connection it cannot write, whatever its last beat says: who was killed need not be waited for.
     is_alive = float(age) < LEASE_STALE_SECONDS and bool(still_there(session, ids))
     return Holder(name=name, token=int(token), age_seconds=float(age), connections=ids, is_alive=is_alive)
+
+
+def noted(session: Session, ids: Iterable[int]) -> list[int]:
+    """Connections of ours, as they are written down for whoever comes next; `ours` finds them."""
+    return sorted({*ids, *_mark(session)})
+
+
+def _mark(session: Session) -> tuple[int, ...]:
+    return (_SIGNED,) if session.is_signed else ()
+
+
+def ours(session: Session, ids: Collection[int]) -> tuple[int, ...]:
+    """Of what was noted in this run of the server, as far as can be told: a program of before has given no signs."""
+    # Two starts within two seconds count as one run, and an application has the numbers by then.
+    return signed(session, set(ids) - {_SIGNED}) if _SIGNED in ids else tuple(ids)
 
 
 def release(session: Session, lease: Lease) -> None:
@@ -158,7 +177,7 @@ def beat(session: Session, lease: Lease, connections: tuple[int, ...]) -> None:
         fields = {
             "token": lease.token,
             "at": now(),
-            "connections": json.dumps(sorted(connections)),
+            "connections": json.dumps(noted(session, connections)),
             "server_started": server_run(session),
         }
         rows.put(session, sidecar.heartbeat, {"workflow": lease.workflow, "role": lease.role}, **fields)
@@ -262,7 +281,7 @@ def connections(session: Session, workflow: str) -> frozenset[int]:
         (workflow,),
     )
     here = server_run(session) if found else 0
-    return frozenset(id for ids, run in found if is_same_run(int(run), here) for id in json.loads(ids))
+    return frozenset(id for ids, run in found if is_same_run(int(run), here) for id in json.loads(ids)) - {_SIGNED}
 
 
 def former_connections(session: Session, lease: Lease) -> tuple[int, ...]:
@@ -274,12 +293,16 @@ def former_connections(session: Session, lease: Lease) -> tuple[int, ...]:
 def end_lost(session: Session, ids: tuple[int, ...], started: int | None) -> int:
     """End connections that were ours on the server that was started then; returns when this one was.
 
-    A lost connection is lost on our side: on the other one it may still hold locks, or be at work. A server that was
-    started twice within two seconds gives the same numbers to others: a stranger's connection is left alone.
+    A lost connection is lost on our side: on the other one it may still hold locks, or be at work.
     """
+    return end_noted(session, (*ids, *_mark(session)), started)
+
+
+def end_noted(session: Session, ids: tuple[int, ...], started: int | None) -> int:
+    """As `end_lost`, of those that `noted` has written down, in whichever process."""
     now = server_run(session)
     if started is not None and is_same_run(started, now):
-        end_connections(session, ids, user=session.url.user)
+        end_connections(session, ours(session, ids), user=session.url.user)
     return now
 
 

@@ -114,7 +114,7 @@ def claim(session: Session, stream: str, role: str, token: int, ids: tuple[int, 
     Superseded when a later holder has been here, Transient when its connections stay.
     """
     key = {"stream": stream, "id": f"{CONNECTIONS}/{role}"}
-    detail = json.dumps({"run": lease.server_run(session), "ids": sorted(ids)})
+    detail = json.dumps({"run": lease.server_run(session), "ids": lease.noted(session, ids)})
     with session.transaction():
         sql = f"SELECT number, detail FROM {SIDECAR}.{TABLE} WHERE stream=%s AND id=%s FOR UPDATE"
         found = session.row(sql, tuple(key.values()))
@@ -123,7 +123,7 @@ def claim(session: Session, stream: str, role: str, token: int, ids: tuple[int, 
         rows.put(session, _t, key, kind=CONNECTIONS, number=token, detail=detail, written_at=now())
     if found is not None:
         noted = json.loads(found[1])
-        lease.end_lost(session, tuple(set(noted["ids"]) - set(ids)), int(noted["run"]))
+        lease.end_noted(session, tuple(set(noted["ids"]) - set(ids)), int(noted["run"]))
 
 
 def take_fence(session: Session, stream: str, token: int) -> str:
