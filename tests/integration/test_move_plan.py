@@ -132,6 +132,20 @@ def test_a_plan_touches_nothing_and_prints_its_stages(pair: Pair, sessions: tupl
 
 
 @ONE_WAY
+def test_tables_may_be_named_with_their_database(pair: Pair, sessions: tuple[Session, Session]) -> None:
+    """As `online-ddl` takes them; a table whose own name has a dot is found first."""
+    here = pair.source.name
+    for name in ("big", "a.b", "stays"):
+        pair.source.admin.execute_raw(f"CREATE TABLE `{name}` (id INT PRIMARY KEY)")
+    made = plan(sessions, tables=(f"{here}.big", "a.b"), workflow="named")
+    assert [table.source.name for table in made.tables] == ["big", "a.b"]
+    assert not [check for check in made.refusals if check.name == "tables"]
+    made = plan(sessions, tables=(), all_tables=True, exclude=(f"{here}.stays", "`a.b`"), workflow="named")
+    assert [table.source.name for table in made.tables] == ["big"]
+    assert "elsewhere.big is in another database" in refusal(plan(sessions, tables=("elsewhere.big",)), "tables")
+
+
+@ONE_WAY
 def test_all_that_refuses_is_told_at_once(pair: Pair, sessions: tuple[Session, Session]) -> None:
     source, target = pair.source.admin, pair.target.admin
     source.execute_raw("CREATE TABLE parent (id INT PRIMARY KEY)")

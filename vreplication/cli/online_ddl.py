@@ -19,13 +19,13 @@ from vreplication.cli import asked, invocation, logs, options, outcome, show
 from vreplication.cli.attend import attend
 from vreplication.cli.operate import by
 from vreplication.cli.say import json_line, say
-from vreplication.cli.tables_file import Named, named
+from vreplication.cli.tables_file import Named, named, spec_of
 from vreplication.cli.watcher import watch
 from vreplication.errors import Refused
 from vreplication.masking import mask
 from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
-from vreplication.planning.spec import Spec, make_spec
+from vreplication.planning.spec import Spec
 from vreplication.settings import TABLE_SECONDS, TABLES_AT_ONCE
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def command(act: Callable[[Request], int]) -> Callable[..., None]:
         common = {**given, "workflow": name if is_named else None}
         request = Request(
             url=url,
-            specs=tuple(make_spec(**{**common, **t.options, "table": t.table, "alter": t.alter}) for t in tables),
+            specs=tuple(spec_of(each, common) for each in tables),
             args=invocation.of(context).args,
             is_yes=yes,
             is_json=is_json,

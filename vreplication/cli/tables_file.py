@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from vreplication.errors import Refused
+from vreplication.planning.spec import Spec, make_spec
 
 _KEYS = frozenset({"table", "alter", "options"})
 _FIELDS = {"xa_wait": "xa_wait_seconds", "verify_every": "verify_every_minutes"}
@@ -29,6 +30,8 @@ class Named:
     table: str
     alter: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    number: int | None = None
+    """Which table of the file; None: the command line names it."""
 
 
 def named(tables: Sequence[str], alter: str | None, file: Path | None) -> list[Named]:
@@ -42,6 +45,18 @@ def named(tables: Sequence[str], alter: str | None, file: Path | None) -> list[N
     if alter is None:
         raise Refused("No ALTER is given.", cure="Pass --alter CLAUSES: what would follow ALTER TABLE name.")
     return [Named(table=table, alter=alter) for table in tables]
+
+
+def spec_of(table: Named, common: Mapping[str, Any]) -> Spec:
+    """common: what holds for all tables. Raises Refused, which says which table of a file is wrong."""
+    try:
+        return make_spec(**{**common, **table.options, "table": table.table, "alter": table.alter})
+    except Refused as error:
+        if table.number is None:
+            raise
+        # What is wrong for all of them is wrong with none of the file's.
+        make_spec(**{**common, "table": "t", "alter": "FORCE"})
+        raise Refused(f"Table {table.number} of the file, {table.table}: {error.message}", cure=error.cure) from None
 
 
 def _of_file(path: Path) -> list[Named]:
@@ -62,12 +77,11 @@ def _named(number: int, entry: object) -> Named:
     # An option that stands one level too high would be passed over, and the table copied by other rules.
     if unknown := sorted(map(str, entry.keys() - _KEYS)):
         raise Refused(f"Table {number} of the file has {unknown[0]!r}, which says nothing.", cure=_SHAPE)
-    return Named(table=entry["table"], alter=entry["alter"], options=_options(number, entry.get("options") or {}))
+    options = _options(number, entry.get("options") or {})
+    return Named(table=entry["table"], alter=entry["alter"], options=options, number=number)
 
 
 def _options(number: int, given: object) -> dict[str, Any]:
-    from vreplication.planning.spec import Spec
-
     if not isinstance(given, dict):
         raise Refused(f"The options of table {number} of the file are not names with values.", cure=_SHAPE)
     found = {}

@@ -25,7 +25,7 @@ from vreplication.state.lease import fence, me
 from vreplication.workflows.move_tables import streams
 from vreplication.workflows.move_tables.driver import MoveDriver
 from vreplication.workflows.move_tables.facts import named
-from vreplication.workflows.move_tables.spec import MoveSpec
+from vreplication.workflows.move_tables.spec import MoveSpec, plain_name
 
 log = logging.getLogger(__name__)
 
@@ -65,8 +65,10 @@ def anew(driver: MoveDriver, spec: MoveSpec, number: int, look: Look) -> None:
     if not _is_due(spec, number):
         return
     with connect(driver.route.source, read_timeout=BEAT_SECONDS) as session:
-        there = tables_of(session, driver.route.source.database)
-    known = {table.source_table for table in workflows.tables(driver.session, driver.workflow)} | set(spec.exclude)
+        schema = driver.route.source.database
+        there = tables_of(session, schema)
+    stay = {plain_name(name, schema, there) for name in spec.exclude}
+    known = {table.source_table for table in workflows.tables(driver.session, driver.workflow)} | stay
     look.found = tuple(name for name in there if name not in known and not names.is_ours(name))
 
 

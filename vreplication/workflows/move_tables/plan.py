@@ -6,6 +6,7 @@ refusal is not run, and only then may a table of it lack its definition or its m
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -25,7 +26,7 @@ from vreplication.schema.model import ColumnPair, Table, TableMapping
 from vreplication.schema.soft import soft_pairs
 from vreplication.workflows.move_tables.checks import run_checks
 from vreplication.workflows.move_tables.facts import MovedTable, MoveFacts, OneServer
-from vreplication.workflows.move_tables.spec import MoveSpec
+from vreplication.workflows.move_tables.spec import MoveSpec, plain_name
 from vreplication.workflows.move_tables.stages import STAGES
 
 __all__ = ["MovePlan", "MovedTable", "make_move_plan", "mapping_of"]
@@ -101,20 +102,30 @@ def _read_tables(facts: MoveFacts) -> tuple[tuple[MovedTable, ...], list[Check]]
 
 def _wanted(facts: MoveFacts, refused: list[Check]) -> list[str]:
     """Names; `refused` takes what is wrong with them."""
-    spec = facts.spec
+    spec, there = facts.spec, tables_of(facts.source.session, facts.schema)
     if not spec.all_tables:
-        return list(spec.tables)
-    there = tables_of(facts.source.session, facts.schema)
-    if unknown := [name for name in spec.exclude if name not in there]:
+        return _plain(facts, spec.tables, there, refused)
+    stay = _plain(facts, spec.exclude, there, refused)
+    if unknown := [name for name in stay if name not in there]:
         refused.append(
             refuse(
                 "tables", f"There is no table {unknown[0]} in {facts.schema} to exclude.", "Check the names to exclude."
             )
         )
-    found = [name for name in there if name not in spec.exclude and not names.is_ours(name)]
+    found = [name for name in there if name not in stay and not names.is_ours(name)]
     if not found:
         refused.append(refuse("tables", f"There are no tables to move in {facts.schema}.", "Check the source's URL."))
     return found
+
+
+def _plain(facts: MoveFacts, asked: Iterable[str], there: list[str], refused: list[Check]) -> list[str]:
+    found: dict[str, None] = {}
+    for name in asked:
+        try:
+            found[plain_name(name, facts.schema, there)] = None
+        except Refused as error:
+            refused.append(refuse("tables", error.message, error.cure))
+    return list(found)
 
 
 def _moved(facts: MoveFacts, table: Table, refused: list[Check]) -> MovedTable:

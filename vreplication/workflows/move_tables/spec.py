@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Collection
 from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from vreplication.cutover.hook import check_target
+from vreplication.errors import Refused
 from vreplication.planning.fields import ask, make_request
 from vreplication.planning.request import Request
+from vreplication.planning.spec import split_table
 
 
 class MoveSpec(Request):
@@ -28,7 +31,7 @@ class MoveSpec(Request):
             "what",
             option="--table",
             metavar="NAME",
-            said="A table of the source's database. Several times: several tables.",
+            said="A table of the source's database, `name` or `schema.name`. Several times: several tables.",
         ),
     )
     all_tables: bool = Field(
@@ -127,6 +130,20 @@ def _check_command(text: str) -> None:
         raise ValueError(f"it is no command line: {error}") from None
     if not words:
         raise ValueError("it is empty")
+
+
+def plain_name(asked: str, schema: str, there: Collection[str]) -> str:
+    """`name` or `schema.name` without the schema. there: the schema's tables. Raises Refused for another schema's."""
+    # A table may have a dot in its own name.
+    if asked in there or not set(".`") & set(asked):
+        return asked
+    of, name = split_table(asked, schema)
+    if of != schema:
+        raise Refused(
+            f"{asked} is in another database than {schema}, and a move takes tables of the source's URL alone.",
+            cure=f"Move it by a command of its own, with {of} in --source.",
+        )
+    return name
 
 
 def make_move_spec(**given: Any) -> MoveSpec:
