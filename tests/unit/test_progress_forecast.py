@@ -220,6 +220,17 @@ def test_what_is_alike_counts_most() -> None:
     assert expected([], Part.VERIFYING, Case(source_name="s.t", units=1.0)).spread >= 0.7
 
 
+def test_a_tiny_run_says_little_of_a_large_table() -> None:
+    """Ten thousand rows in two seconds, which is what a copy costs without any."""
+    tiny = [
+        Pace(part=part, source_name="t", units=units(10_000, 100.0), seconds=2.0) for part in ("copying", "verifying")
+    ]
+    large = Table(name="s.large", rows=ROWS, row_bytes=100.0)
+    first, taught = (Forecast(past, large).observe(0.0, seen(Phase.PREPARING), Phase.COMPLETE) for past in ([], tiny))
+    assert first.eta_seconds is not None and taught.eta_seconds is not None
+    assert taught.eta_seconds < 2 * first.eta_seconds
+
+
 def test_a_row_total_is_mended_by_what_was_walked() -> None:
     assert total_rows(None, 5, 0.5) is None
     assert total_rows(1_000, 0, 0.0) == 1_000
