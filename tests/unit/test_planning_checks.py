@@ -211,6 +211,17 @@ def test_filters_of_the_log_are_asked_for_as_the_server_knows_it(
     assert found.verdict is Verdict.REFUSE
 
 
+@pytest.mark.parametrize(
+    ("flush", "log", "said"),
+    [("1", "1", "are on the disk"), ("3", "1", "are on the disk"), ("1", "0", "sync_binlog 0:")],
+)
+def test_what_a_crash_of_the_machine_may_take_is_said(flush: str, log: str, said: str) -> None:
+    """MariaDB's defaults are among them, so it is no refusal, and nothing that a doctor would find."""
+    found = server_checks.crash(facts(server(innodb_flush_log_at_trx_commit=flush, sync_binlog=log)))
+    assert found.verdict is Verdict.OK
+    assert said in found.sentence
+
+
 def test_how_places_are_told() -> None:
     by_gtid = [facts(server(gtid_mode="ON")), facts(server(Flavor.MARIADB, (10, 11, 19)))]
     assert all(server_checks.places(f).sentence.startswith("By GTID") for f in by_gtid)

@@ -227,7 +227,8 @@ def test_a_tiny_run_says_little_of_a_large_table() -> None:
     ]
     large = Table(name="s.large", rows=ROWS, row_bytes=100.0)
     first, taught = (Forecast(past, large).observe(0.0, seen(Phase.PREPARING), Phase.COMPLETE) for past in ([], tiny))
-    assert first.eta_seconds is not None and taught.eta_seconds is not None
+    assert first.eta_seconds is not None
+    assert taught.eta_seconds is not None
     assert taught.eta_seconds < 2 * first.eta_seconds
 
 

@@ -19,6 +19,8 @@ from vreplication.planning.throttle_checks import free_disk, held_back, replica_
 # MariaDB: so did the rights that sql/grants/ names (BINLOG MONITOR and the like).
 _OLDEST = {"mariadb": (10, 5, 0), "mysql": (8, 0, 22)}
 _DAY = 86_400.0
+_FLUSHED = ("1", "3")
+"""Values of innodb_flush_log_at_trx_commit; the second is MariaDB's alone."""
 SEE_PRIVILEGES = "The check of privileges says what to grant."
 
 
@@ -206,6 +208,18 @@ def compression(facts: OfServer) -> Check:
     return ok("compression", f"{on[0]} is on; we read compressed logs." if on else "The log is not compressed.")
 
 
+def crash(facts: OfServer) -> Check:
+    """No refusal: what is lost is compared or copied again, or the workflow ends and says so."""
+    flush, log = facts.server.setting("innodb_flush_log_at_trx_commit"), facts.server.setting("sync_binlog")
+    if flush in _FLUSHED and log == "1":
+        return ok("crash", "Commits and the log are on the disk when they return.")
+    sentence = (
+        f"innodb_flush_log_at_trx_commit is {flush} and sync_binlog {log}: a crash of the whole machine may take the"
+        " last commits, or the end of the log. Rows are compared again then, or the workflow ends and has to begin again."
+    )
+    return ok("crash", sentence)
+
+
 _ALL: tuple[Callable[[OfServer], Check], ...] = (
     version,
     binary_log,
@@ -216,6 +230,7 @@ _ALL: tuple[Callable[[OfServer], Check], ...] = (
     lock_order,
     log_filters,
     compression,
+    crash,
     places,
     retention,
     replica,
