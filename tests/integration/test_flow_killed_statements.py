@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
 from sandbox.databases import Database
 from tests.support.flow import Run, begin, let_go, paused_at, wait_reached, wait_until
-from vreplication.mysql.session import Session, connect
+from tests.support.rows import workflow_row
+from vreplication.engine.driver import Driver
+from vreplication.mysql.session import QUERY_KILLED, ConnectionLost, Session, SqlError, connect
 from vreplication.phases import Phase
 from vreplication.settings import SIDECAR
-from vreplication.state import lease, workflows
+from vreplication.state import layout, lease, workflows
 from vreplication.workflows import operate
 
 pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.either]
@@ -54,6 +57,26 @@ def test_a_heartbeat_goes_on(app: Session, database: Database, role: str) -> Non
         kill(other, "INSERT INTO%heartbeat%")
     operate.release(database.url, run.workflow, "ann")
     assert run.result().event == "complete"
+
+
+def test_waiting_for_the_server_goes_on(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What kills statements may kill one of the looks behind an outage, too."""
+    fence, killed = lease.fence, []
+
+    def fence_killed_once(session: Session, our_lease: lease.Lease) -> None:
+        if threading.current_thread() is threading.main_thread() and not killed:
+            killed.append(session.id)
+            raise SqlError("Query execution was interrupted (1317)", code=QUERY_KILLED)
+        fence(session, our_lease)
+
+    layout.install(database.admin)
+    workflows.create(database.admin, workflow_row("w"))
+    driver = Driver(database.url, "w", threading.Event(), lambda text: None)
+    driver.start()
+    monkeypatch.setattr(lease, "fence", fence_killed_once)
+    driver.ride_out(ConnectionLost("lost"))
+    driver.close()
+    assert killed
 
 
 def run_waits(run: Run, database: Database) -> None:

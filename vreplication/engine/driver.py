@@ -257,15 +257,25 @@ class Driver:
             log.warning("the server was lost: %s", error)
             self.notify(f"{error.message} Going on as soon as the server answers.")
         try:
-            self.reconnect(OUTAGE_SECONDS, self.check)
-            # While the server was away another driver may have taken over there.
-            lease.fence(self.session, self.lease)
-            self._count_outage(error)
+            reached = self._returned()
         except (Transient, Ambiguous):
             raise error from None
+        self._count_outage(error, reached)
 
-    def _count_outage(self, error: VReplicationError) -> None:
-        reached = (self._furthest, self._totals(self.session).chunks_matched)
+    def _returned(self) -> tuple[int, int]:
+        """Wait for the server; returns how far the workflow is. What is killed of this is done again, too."""
+        for is_last in (*(False,) * _OUTAGES, True):
+            try:
+                self.reconnect(OUTAGE_SECONDS, self.check)
+                # While the server was away another driver may have taken over there.
+                lease.fence(self.session, self.lease)
+                return self._furthest, self._totals(self.session).chunks_matched
+            except SqlError as killed:
+                if is_last or not is_passing(killed):
+                    raise
+        raise AssertionError
+
+    def _count_outage(self, error: VReplicationError, reached: tuple[int, int]) -> None:
         before, self._outage_at = self._outage_at, SYSTEM.monotonic()
         is_new = reached > self._reached or self._outage_at - before > _APART_SECONDS
         self._outages = 1 if is_new else self._outages + 1

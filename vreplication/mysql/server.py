@@ -20,10 +20,10 @@ ASKED = frozenset(
         "binlog_row_metadata", "binlog_row_value_options", "binlog_transaction_compression", "datadir",
         "expire_logs_days", "explicit_defaults_for_timestamp", "group_replication_single_primary_mode", "gtid_mode",
         "hostname", "innodb_autoinc_lock_mode", "innodb_flush_log_at_trx_commit", "innodb_native_foreign_keys",
-        "innodb_read_only", "log_bin", "log_bin_basename", "log_bin_compress", "log_replica_updates", "log_slave_updates",
-        "lower_case_table_names", "max_allowed_packet", "max_write_lock_count", "pid_file", "port", "read_only",
-        "server_id", "server_uuid", "sql_mode", "super_read_only", "system_time_zone", "time_zone", "version",
-        "sql_require_primary_key", "sync_binlog", "thread_pool_size", "wsrep_on",
+        "innodb_read_only", "log_bin", "log_bin_basename", "log_bin_compress", "log_replica_updates",
+        "log_slave_updates", "lower_case_table_names", "max_allowed_packet", "max_write_lock_count", "pid_file", "port",
+        "read_only", "server_id", "server_uuid", "sql_mode", "super_read_only", "system_time_zone", "time_zone",
+        "version", "sql_require_primary_key", "sync_binlog", "thread_pool_size", "wsrep_on",
     }
 )  # fmt: skip
 """The settings that somebody here wants to know: a server has hundreds, and to read all of them takes milliseconds."""

@@ -384,7 +384,7 @@ def sign_of(connection_id: int) -> str:
 
 
 def _sign(session: Session) -> bool:
-    """False on a server that knows no such locks. Raises Transient where it was not given, as it is to all others."""
+    """False on a server that knows no such locks. Raises ConnectionLost where it was not given, as it is to others."""
     try:
         is_given = session.value(f"SELECT GET_LOCK('{sign_of(session.id)}',0)") == 1
     except SqlError as error:
@@ -392,7 +392,7 @@ def _sign(session: Session) -> bool:
             return False
         is_given = False
     if not is_given:
-        raise Transient("The server did not give a new connection its lock.")
+        raise ConnectionLost("The server did not give a new connection its lock.")
     return True
 
 

@@ -215,7 +215,7 @@ def crash(facts: OfServer) -> Check:
         return ok("crash", "Commits and the log are on the disk when they return.")
     sentence = (
         f"innodb_flush_log_at_trx_commit is {flush} and sync_binlog {log}: a crash of the whole machine may take the"
-        " last commits, or the end of the log. Rows are compared again then, or the workflow ends and has to begin again."
+        " last commits, or the end of the log. Rows are compared again then, or the workflow ends and begins again."
     )
     return ok("crash", sentence)
 
