@@ -191,6 +191,8 @@ def test_one_refusal_refuses_all_and_touches_nothing(tables: Database) -> None:
     assert "keyless" in refused.err
     twice = call(tables, *ddl("orders", "orders"))
     assert (twice.code, "named twice" in twice.err) == (2, True)
+    alike = call(tables, *ddl("orders", "Orders"))
+    assert (alike.code, "differ in case alone" in alike.err) == (2, True)
     with connect(tables.app_url) as app:
         assert [name for (name,) in app.rows("SHOW TABLES") if "__vr_" in str(name)] == []
     with connect(tables.url) as session:

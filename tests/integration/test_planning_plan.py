@@ -221,6 +221,10 @@ def test_an_unended_workflow_on_the_table_is_refused(database: Database, session
     workflows.create(session, row)
     plan = run(database, session, SIMPLE, "ADD x INT")
     assert "w-9" in refusal(plan, "other workflows").sentence
+    # Other tables to this server, and the same to the collation of our columns.
+    for other in ("T", "ť"):
+        database.admin.execute_raw(f"CREATE TABLE {other} {SIMPLE}")
+        assert make_plan(session, make_spec(table=other, alter="ADD x INT")).refusals == ()
     session.execute_raw("UPDATE _vreplication.workflow SET phase='complete' WHERE id='w-9'")
     assert make_plan(session, make_spec(table="t", alter="ADD x INT")).refusals == ()
 

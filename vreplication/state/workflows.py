@@ -327,15 +327,21 @@ def live_on_table(session: Session, schema: str, table: str) -> dict[str, str]:
     """
     move = sidecar.move
     living = (
-        select(_t.c.id, _t.c.phase)
+        select(_t.c.id, _t.c.phase, _tables.c.source_table.label("name"))
         .join_from(_t, _tables, _tables.c.workflow == _t.c.id)
         .where(_tables.c.source_table == table, _t.c.phase.not_in(sorted(OVER)))
     )
-    moved = living.join(move, move.c.workflow == _t.c.id).where(move.c.target_schema == schema)
-    queries = (living.where(_tables.c.source_schema == schema), moved)
+    moved = living.join(move, move.c.workflow == _t.c.id)
+    queries = [
+        query.add_columns(column.label("of")).where(column == schema)
+        for query, column in ((living, _tables.c.source_schema), (moved, move.c.target_schema))
+    ]
     # One by one: in the sidecar of an earlier release nothing moves, and the first has an answer all the same.
     looked = [layout.look(session, functools.partial(fetch, session, query)) or () for query in queries]
-    return {r["id"]: r["phase"] for found in looked for r in found}
+    # To the sidecar's columns Orders, orders and órders are one name.
+    known = str.casefold if int(session.value("SELECT @@lower_case_table_names")) else str
+    wanted = known(schema), known(table)
+    return {r["id"]: r["phase"] for found in looked for r in found if (known(r["of"]), known(r["name"])) == wanted}
 
 
 def set_fields(session: Session, workflow: str, **fields: Any) -> None:

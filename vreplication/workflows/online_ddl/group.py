@@ -90,13 +90,22 @@ def plan(tables: Tables, url: SourceUrl, stop: threading.Event | None = None) ->
 
 
 def _check_apart(session: Session, tables: Tables) -> None:
-    # As the server compares them, where names differ by case alone it may be one table or two: then they are refused.
-    seen: dict[tuple[str, str], str] = {}
+    # Our reading of a DDL knows no case, so of two tables whose names differ in case alone one is taken.
+    seen: dict[tuple[str, str], Spec] = {}
     for spec in tables.specs:
         schema, table = spec.table_parts(session.url.database)
-        other = seen.setdefault((schema.lower(), table.lower()), spec.table)
-        if other is not spec.table:
-            raise Refused(f"{schema}.{table} is named twice.", cure="Put all its changes into one ALTER.")
+        other = seen.setdefault((schema.lower(), table.lower()), spec)
+        if other is not spec:
+            raise _not_apart((schema, table), other.table_parts(session.url.database))
+
+
+def _not_apart(one: tuple[str, str], other: tuple[str, str]) -> Refused:
+    if one == other:
+        return Refused(f"{'.'.join(one)} is named twice.", cure="Put all its changes into one ALTER.")
+    return Refused(
+        f"{'.'.join(other)} and {'.'.join(one)} differ in case alone.",
+        cure="Put all changes into one ALTER where they are one table, else give each a command of its own.",
+    )
 
 
 def _check_count(tables: Tables) -> None:
