@@ -11,7 +11,7 @@ from lake_setup import T, lake, layout, pairs, read
 from sandbox.kafka import Cluster
 from tests.support.feed_producer import FeedWriter
 from tests.support.lakes import LakeServer
-from vreplication.errors import Refused
+from vreplication.errors import Refused, Terminal
 from vreplication.feed.spoken import Spoken
 
 __all__ = ["lake"]
@@ -174,3 +174,29 @@ def test_odd_names(kafka: Cluster, lakes: LakeServer, lake: Path) -> None:
         feed.resolved(1)
     lakes.fill(feed.address(), lake)
     assert lakes.rows(lake, "s/h.t'`ä.%") == [{"id": 1, **{name: name for name in odd}}]
+
+
+def test_columns_called_as_words_of_the_reading(kafka: Cluster, lakes: LakeServer, lake: Path) -> None:
+    """With a key and without one, also when the lake is compacted; but not those that a lake needs for itself."""
+    names = ("id", "VR_Rank", "vr_count", "vr_so_far", "_metadata", "line")
+    keyed = layout("t", *((name, "int") for name in names))
+    bare, ours = (
+        replace(keyed, table="bare", key=names, has_key=False),
+        layout("ours", ("id", "int"), ("_VR_Op", "int")),
+    )
+    feed = FeedWriter(kafka, 1)
+    with feed.transaction():
+        for seq, table in enumerate((keyed, bare, bare)):
+            feed.row(0, table, 1, None, tuple(range(1, 7)), seq=seq)
+        feed.row(0, keyed, 2, tuple(range(1, 7)), (1, *range(12, 17)))
+        feed.resolved(2)
+    lakes.fill(feed.address(), lake)
+    for _ in range(2):
+        assert read(lakes, lake, *names) == [(1, *range(12, 17))]
+        assert read(lakes, lake, *names, table="shop.bare") == [tuple(range(1, 7))] * 2
+        lakes.compact(lake, fold_before=2)
+    with feed.transaction():
+        feed.row(0, ours, 3, None, (1, 1))
+        feed.resolved(3)
+    with pytest.raises(Terminal, match="has a column _VR_Op, a name that a lake needs for itself"):
+        lakes.fill(feed.address(), lake)

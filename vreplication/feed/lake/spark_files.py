@@ -228,7 +228,9 @@ class Files:
             return [self._file(paths[0], version, *whole)]
         if not paths:
             return []
-        read = self._spark.read.parquet(*map(self._store.path, paths)).selectExpr("_metadata.file_name AS f", T)
+        # Our column alone: a table's own may be called `_metadata`.
+        read = self._spark.read.schema(f"{T} BIGINT").parquet(*map(self._store.path, paths))
+        read = read.selectExpr("_metadata.file_name AS f", T)
         asked = read.groupBy("f").agg(*map(_expr, ("count(*) AS c", f"min({T}) AS a", f"max({T}) AS b"))).collect()
         told = {each.f: (each.c, each.a, each.b) for each in asked}
         found = [(path, told.get(os.path.basename(path))) for path in paths]
@@ -256,7 +258,8 @@ def _same(version: Version, table: Table) -> dict[str, str]:
 
 def _version(table: Table, group: _Group) -> Version:
     """One that the table has, where rows of the group look so; else one that follows its last."""
-    if ours := OURS & {cell.k for cell in group.cells}:
+    # Spark tells names that differ in case alone no more apart than MySQL does.
+    if ours := [cell.k for cell in group.cells if cell.k.lower() in OURS]:
         raise Terminal(f"{group.schema}.{group.name} has a column {min(ours)}, a name that a lake needs for itself.")
     key = tuple(cell.k for cell in group.cells if cell.u)
     last = table.versions[-1] if table.versions else None

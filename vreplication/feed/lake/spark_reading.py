@@ -31,6 +31,8 @@ TIMES = {
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
 """Options of a writer of text: by default it would cut off microseconds."""
+# Names beside a table's own: no column's name ends with a space, neither on MySQL nor on MariaDB.
+_RANK, _COUNT, _SO_FAR = "`vr_rank `", "`vr_count `", "`vr_so_far `"
 # The D and the U of one UPDATE have one time and number. Where Spark takes both keys for one (0.0 and -0.0) the row is
 # there.
 _IS_LATER = f"struct({T}, {SEQ}, {OP} <> 'D')"
@@ -150,9 +152,13 @@ def _last(rows: Any, version: Version) -> Any:
     if version.key:
         keys = (column for column in version.columns if column.name in version.key)
         by = ", ".join(types.identity(each.kind, each.type, types.quoted(each.name)) for each in keys)
-        ranked = rows.selectExpr("*", f"row_number() OVER (PARTITION BY {by} ORDER BY {_IS_LATER} DESC) AS vr_rank")
-        return ranked.filter(f"vr_rank = 1 AND {OP} <> 'D'").drop("vr_rank")
-    return _counted(rows, [types.quoted(column.name) for column in version.columns])
+        ranked = rows.selectExpr("*", f"row_number() OVER (PARTITION BY {by} ORDER BY {_IS_LATER} DESC) AS {_RANK}")
+        return ranked.filter(f"{_RANK} = 1 AND {OP} <> 'D'").selectExpr(OP, T, SEQ, *_names(version))
+    return _counted(rows, _names(version))
+
+
+def _names(version: Version) -> list[str]:
+    return [types.quoted(column.name) for column in version.columns]
 
 
 def _counted(rows: Any, names: Sequence[str]) -> Any:
@@ -161,13 +167,13 @@ def _counted(rows: Any, names: Sequence[str]) -> Any:
     until = f"OVER (PARTITION BY {by} ORDER BY {_IS_LATER} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
     # Below zero at a time: so many were there before the feed, whose INSERT the lake has not. What comes behind that is
     # there. Counted at the end alone, it would be taken for one that went, and a fold, which forgets those, show it.
-    least = "least(0, min(vr_so_far))"
+    least = f"least(0, min({_SO_FAR}))"
     counted = (
-        rows.selectExpr("*", f"{signed} {until} AS vr_so_far")
+        rows.selectExpr("*", f"{signed} {until} AS {_SO_FAR}")
         .groupBy(*names)
-        .agg(*map(_expr, (f"{signed} - {least} AS vr_count", f"max({T}) AS {T}", f"max({SEQ}) AS {SEQ}")))
+        .agg(*map(_expr, (f"{signed} - {least} AS {_COUNT}", f"max({T}) AS {T}", f"max({SEQ}) AS {SEQ}")))
     )
-    repeated = counted.filter("vr_count > 0").selectExpr("*", "explode(sequence(1, vr_count)) AS vr_rank")
+    repeated = counted.filter(f"{_COUNT} > 0").selectExpr("*", f"explode(sequence(1, {_COUNT})) AS {_RANK}")
     return repeated.selectExpr(f"'I' AS {OP}", T, SEQ, *names)
 
 
