@@ -58,7 +58,7 @@ WRONG = {
     "SQL": ("", "DELETE FROM t"),
     "WINDOW": ("", "Someday", "02:00-04:00 Nowhere/X"),
     "CLAUSES": ("", " "),
-    "DIRECTORY": ("/proc/nowhere/x",),
+    "DIRECTORY": ("", "/proc/nowhere/x"),
     "FILE": ("/nowhere/x",),
     "TABLE:COLUMNS": ("t", "t:"),
     "PATTERN": ("", "a.b.c"),
@@ -131,6 +131,11 @@ def test_a_wrong_value_is_one_sentence_and_2(command: str, capsys: pytest.Captur
         if code != 2 or len(said) != 1:
             wrong.append((flag, value, code, said))
     assert wrong == []
+
+
+def test_an_empty_name_is_not_the_directory_that_the_command_stands_in(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["lake-read", "--from", ""]) == 2
+    assert "Invalid value for '--from': it is empty." in capsys.readouterr().err
 
 
 def test_bytes_that_are_no_text_are_refused_before_anything_is_read(capsys: pytest.CaptureFixture[str]) -> None:

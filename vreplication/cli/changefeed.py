@@ -102,6 +102,7 @@ ClaimsOption = Annotated[
     typer.Option(
         "--claims",
         metavar="DIRECTORY",
+        parser=options.directory,
         callback=options.is_there,
         help="Where the feed's claim-check:DIRECTORY is here. \\[default: where the feed says]",
     ),

@@ -143,7 +143,9 @@ def _say_told(told: Told, *, is_json: bool) -> None:
 
 
 def lake_read(
-    of: Annotated[Path, typer.Option("--from", metavar="DIRECTORY", help="Where the lake is.")],
+    of: Annotated[
+        Path, typer.Option("--from", metavar="DIRECTORY", parser=options.directory, help="Where the lake is.")
+    ],
     table: Annotated[str | None, typer.Option("--table", metavar="SCHEMA.NAME", help="Without it: list them.")] = None,
     as_of: Annotated[
         str | None, typer.Option("--as-of", metavar="TIME", help="ISO 8601, or microseconds. Default: the newest.")
@@ -153,7 +155,8 @@ def lake_read(
         Literal["json", "parquet", "csv"], typer.Option("--format", help="json: to standard output; else --to.")
     ] = "json",
     to: Annotated[
-        Path | None, typer.Option("--to", metavar="DIRECTORY", help="A new one, for parquet and csv.")
+        Path | None,
+        typer.Option("--to", metavar="DIRECTORY", parser=options.directory, help="A new one, for parquet and csv."),
     ] = None,
     spark_master: MasterOption = "local[*]",
 ) -> None:

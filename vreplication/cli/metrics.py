@@ -51,7 +51,13 @@ ListenOption = Annotated[
 ]
 LakesOption = Annotated[
     list[Path] | None,
-    typer.Option("--lake", metavar="DIRECTORY", callback=options.is_there, help="A lake, too. Several times: several."),
+    typer.Option(
+        "--lake",
+        metavar="DIRECTORY",
+        parser=options.directory,
+        callback=options.is_there,
+        help="A lake, too. Several times: several.",
+    ),
 ]
 
 

@@ -94,6 +94,13 @@ def is_master(value: str | None) -> str | None:
         raise typer.BadParameter(f"{error}.") from None
 
 
+def directory(text: str) -> Path:
+    """For typer: an empty name, which a path takes for the directory that the command stands in, is none."""
+    if not str(text):
+        raise typer.BadParameter("it is empty.")
+    return Path(text)
+
+
 def is_there(value: Any) -> Any:
     """Of directories that are read."""
     for each in value if isinstance(value, list) else filter(None, [value]):

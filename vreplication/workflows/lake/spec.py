@@ -45,6 +45,7 @@ class LakeSpec(BaseModel):
     )
     claims: str | None = Field(
         default=None,
+        min_length=1,
         title="Files of large values",
         description="Where the feed's claim-check:DIRECTORY is here.",
         json_schema_extra=ask("where", metavar="DIRECTORY", default_words="where the feed says"),
