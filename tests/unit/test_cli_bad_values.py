@@ -133,6 +133,15 @@ def test_a_wrong_value_is_one_sentence_and_2(command: str, capsys: pytest.Captur
     assert wrong == []
 
 
+@pytest.mark.parametrize("command", ["online-ddl", "move-tables", "submit online-ddl"])
+def test_replicas_whose_lag_counts_for_nothing_are_refused(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run([*command.split(), *COMMANDS[command], "--lag-replicas", "r1:3306"]) == 2
+    said = [line for line in capsys.readouterr().err.splitlines() if "warning:" not in line]
+    assert said == [
+        "vreplication: --lag-replicas says whose lag counts, but no lag is too much. Give --max-lag SECONDS with it."
+    ]
+
+
 def test_an_empty_name_is_not_the_directory_that_the_command_stands_in(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["lake-read", "--from", ""]) == 2
     assert "Invalid value for '--from': it is empty." in capsys.readouterr().err

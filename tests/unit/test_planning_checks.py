@@ -16,7 +16,7 @@ from vreplication.mysql.disk import Disk, size
 from vreplication.mysql.server import ASKED, Flavor, Server
 from vreplication.mysql.session import ConnectionLost, LockWait, Session
 from vreplication.mysql.url import parse
-from vreplication.planning import server_checks, space, strategy, table_checks
+from vreplication.planning import server_checks, space, strategy, table_checks, throttle_checks
 from vreplication.planning.checks import copy_path_reason, holds_counter
 from vreplication.planning.facts import Check, Facts, Verdict, looked
 from vreplication.planning.privileges import missing, parse_grants
@@ -362,3 +362,11 @@ def test_what_is_copied_for_certain_has_spark_started_at_once(
 ) -> None:
     monkeypatch.delenv(strategy.AUTO_VARIABLE, raising=False)
     assert strategy.is_surely_online(make_spec(table="t", **asked)) is is_so
+
+
+def test_replicas_whose_lag_counts_for_nothing_are_refused_while_it_runs() -> None:
+    """Before any server is asked; that there is no limit any more is no reason to refuse another change."""
+    asked = make_spec(table="t", alter="ADD x INT", lag_replicas="r1:3306")
+    with pytest.raises(Refused, match="--lag-replicas says whose lag counts, but no lag is too much"):
+        throttle_checks.demand(MagicMock(), asked, {"lag_replicas"})
+    throttle_checks.demand(MagicMock(), asked, {"max_lag"})

@@ -22,6 +22,7 @@ from vreplication.cli.watcher import watch
 from vreplication.errors import Refused
 from vreplication.masking import mask
 from vreplication.mysql.ends import Route
+from vreplication.planning.request import check_limit
 from vreplication.settings import TABLE_SECONDS
 from vreplication.workflows.move_tables.spec import MoveSpec, make_move_spec
 
@@ -85,6 +86,7 @@ def command(act: Callable[[Request], int]) -> Callable[..., None]:
         replica = options.replica(*(values[name] for name in _REPLICA))
         at_source, at_target = options.both(*(values[name] for name in (*_SERVERS, *_LOGINS)))
         given = asked.given(MoveSpec, values)
+        check_limit(given["lag_replicas"], given["max_lag"])
         if given["lag_replicas"] is None:
             # Whose login is given is meant to be looked at; of a move they are the target's, which is what is written.
             given["lag_replicas"] = options.named(at_target.replicas)

@@ -25,6 +25,7 @@ from vreplication.errors import Refused
 from vreplication.masking import mask
 from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
+from vreplication.planning.request import check_limit
 from vreplication.planning.spec import Spec
 from vreplication.settings import TABLE_SECONDS, TABLES_AT_ONCE
 
@@ -133,6 +134,8 @@ def command(act: Callable[[Request], int]) -> Callable[..., None]:
         workflow = values["workflow"]
         name = names.check_workflow(workflow) if workflow is not None else names.new_workflow(_stem(tables))
         given = asked.given(Spec, {field: value for field, value in values.items() if field not in _TABLES})
+        for own in (table.options for table in tables):
+            check_limit(own.get("lag_replicas", given["lag_replicas"]), own.get("max_lag", given["max_lag"]))
         if given["lag_replicas"] is None:
             # Whose login is given is meant to be looked at.
             given["lag_replicas"] = options.named(url.replicas)

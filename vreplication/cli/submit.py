@@ -22,6 +22,7 @@ from vreplication.errors import Refused
 from vreplication.masking import mask
 from vreplication.mysql.session import connect
 from vreplication.mysql.url import SourceUrl
+from vreplication.planning.request import check_limit
 from vreplication.planning.spec import Spec
 from vreplication.state import layout
 from vreplication.state.queue import KIND
@@ -122,13 +123,14 @@ move_tables = asked.with_options(
 )
 
 
-def _submit(url: SourceUrl, given: Mapping[str, object], values: Mapping[str, object], is_json: bool) -> None:
+def _submit(url: SourceUrl, given: Mapping[str, Any], values: Mapping[str, object], is_json: bool) -> None:
     from vreplication.scheduler import queueing
 
     # The queue takes an empty one for none: the table would be switched at once instead of in a window.
     if values["cutover_window"] == "":
         raise Refused("cutover_window: it is empty.")
     # Before a server is asked: what is wrong with a request is wrong of it on every server.
+    check_limit(given.get("lag_replicas"), given.get("max_lag"))
     entry = queueing.make_entry(url.database, {**given, **{name: values[name] for name in queueing.QUEUE_FIELDS}})
     with connect(url) as session:
         queueing.submit(session, entry, by())

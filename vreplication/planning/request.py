@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from vreplication import names
+from vreplication.errors import Refused
 from vreplication.planning.fields import SparkMaster, ask
 from vreplication.planning.window import Window
 from vreplication.settings import (
@@ -277,3 +278,11 @@ class Request(BaseModel):
     def needs_release(self) -> bool:
         """Somebody, or the window, has to release the cut-over."""
         return self.cutover == "manual" or self.cutover_window is not None
+
+
+def check_limit(places: str | None, limit: float | None) -> None:
+    """Of what somebody asks for: places alone would hold nothing back, and say nothing of it. Raises Refused."""
+    if places is not None and limit is None:
+        raise Refused(
+            "--lag-replicas says whose lag counts, but no lag is too much.", cure="Give --max-lag SECONDS with it."
+        )

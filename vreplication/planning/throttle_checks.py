@@ -13,7 +13,7 @@ from vreplication.mysql.server import is_mariadb
 from vreplication.mysql.session import Session, SqlError, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.planning.facts import Check, OfServer, Verdict, ok, refuse, warn
-from vreplication.planning.request import Request
+from vreplication.planning.request import Request, check_limit
 from vreplication.throttle.reasons import parse_load, parse_places
 
 _HELD, _LAG, _ROOM = "held back", "replica lag", "free disk"
@@ -81,6 +81,8 @@ def replica_lag(facts: OfServer) -> Check:
 
 def demand(session: Session, asked: Request, changed: Collection[str]) -> None:
     """Of what is changed while it runs. Raises Refused where it can never be asked."""
+    if "lag_replicas" in changed:
+        check_limit(asked.lag_replicas, asked.max_lag)
     checks = [_held_back(session, asked.model_copy(update={name: None for name in _LOOKED_AT - set(changed)}))]
     if {"max_lag", "lag_replicas"} & set(changed):
         checks.append(_replica_lag(session, asked))
