@@ -11,6 +11,7 @@ import pytest
 from sandbox.databases import Database
 from tests.integration import test_binlog_types as types
 from tests.support import feeds
+from tests.support.private_server import VECTORS, is_older
 from vreplication.binlog.values import float_text
 from vreplication.errors import SourceChanged
 from vreplication.feed.catalog import Filter
@@ -104,6 +105,15 @@ TEXT_ROWS = [
 
 def test_text_of_any_character_set_is_what_the_server_makes_of_it(database: Database) -> None:
     _check(database, TEXTS, TEXT_ROWS)
+
+
+@pytest.mark.only_on("mysql")
+@pytest.mark.skipif(is_older("mysql", VECTORS), reason="it has no VECTOR")
+@pytest.mark.parametrize("more", ["", ", y INT UNSIGNED"])
+def test_text_behind_a_vector_keeps_its_character_set(database: Database, more: str) -> None:
+    """In the log a VECTOR has a place among the collations of text. more: by what the server's definition is asked."""
+    columns = "v VECTOR(2), u CHAR(9) CHARACTER SET latin1, w VARCHAR(9) CHARACTER SET utf8mb3, b BLOB"
+    _check(database, columns + more, [f"TO_VECTOR('[1,2]'),'aé','bé',X'C3A9'{', 1' if more else ''}"])
 
 
 @pytest.mark.only_on("mysql")

@@ -39,7 +39,8 @@ _BLOBS = {
 }
 _NUMERIC = frozenset({1, 2, 3, 4, 5, 8, 9, 246})
 _YEAR = 13
-_TEXTUAL = frozenset({15, 252, 253, 254})
+_TEXTUAL = frozenset({15, 242, 252, 253, 254})
+"""Kinds of which the map tells a collation. A VECTOR has one, too, for MySQL keeps it as a BLOB (measured)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
