@@ -26,11 +26,11 @@ def _fails(code: int) -> Callable[..., Any]:
     return functools.partial(connect, connection_class=connection)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("code", [1040, 1203])
+@pytest.mark.parametrize("code", [1040, 1203, 1226])
 def test_a_source_without_a_free_connection_is_not_lost(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     """It serves its application, and the target would have taken writes beside it."""
     monkeypatch.setattr(lost_source, "connect", _fails(code))
-    with pytest.raises(Refused, match="answers"):
+    with pytest.raises(Refused, match="takes no connection"):
         lost_source._answers(URL, MOVE)
 
 

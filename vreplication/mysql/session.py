@@ -38,8 +38,9 @@ _UNKNOWN_VARIABLE = 1193
 _LOST = frozenset(
     {2002, 2003, 2006, 2013, 2014, 2055, 1053, 1077, 1079, 1158, 1159, 1160, 1161, 1927, 4031, 3168, 3169, 0}
 )
-# Too many connections, or transactions (1040, 1203, 1637), are a matter of time.
-_RETRY = frozenset({1040, 1203, 1637, 3572})
+# Too many connections, or transactions (1040, 1203, 1637), are a matter of time; of an account with a limit of its
+# own, too (1226).
+_RETRY = frozenset({1040, 1203, 1226, 1637, 3572})
 _AGAIN = frozenset({1205, 1213, 1020})
 # With a schema's name that no server takes: too long (1059, 1102), or with characters that names cannot have (1300).
 _LOGIN = frozenset({1044, 1045, 1049, 1059, 1102, 1130, 1300, 1698, 1251, 2059})
