@@ -165,7 +165,17 @@ def _agrees(lab: Lab, source: Column, after: str) -> bool:
 
 @pytest.mark.parametrize(
     ("before", "after"),
-    [("TIME", "DATETIME"), ("BIT(9)", "DATE"), ("SET('a')", "INT"), (LATIN, "TIMESTAMP"), ("INT", "DATE")],
+    [
+        ("TIME", "DATETIME"),
+        ("BIT(9)", "DATE"),
+        ("SET('a')", "INT"),
+        (LATIN, "TIMESTAMP"),
+        ("INT", "DATE"),
+        # '' may be the label or the error value, whose number is 0.
+        ("ENUM('a','')", "INT"),
+        ("ENUM('a','')", "DECIMAL(10,2)"),
+        ("ENUM('a','')", "DOUBLE"),
+    ],
 )
 def test_what_cannot_be_said_is_refused(lab: Lab, before: str, after: str) -> None:
     lab.prepare(before, [])

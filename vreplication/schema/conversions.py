@@ -135,8 +135,9 @@ def _from_labels(source: Column, before: str, after: str) -> str | None:
         return SAME
     if after == "bytes" and source.charset:
         return f"CONVERT({{0}} USING {source.charset})"
-    # A plain ALTER writes the label's number, but a literal is the label, of which the server would make a number.
-    if before == "enum" and after in ("exact", "approximate"):
+    # A plain ALTER writes the label's number, but a literal is the label, of which the server would make a number. Of a
+    # label '' it cannot be told whether it is that one or the error value, whose number is 0.
+    if before == "enum" and after in ("exact", "approximate") and "" not in source.labels:
         labels = ",".join(map(text, source.labels)).replace("{", "{{").replace("}", "}}")
         # FIELD of NULL is 0, the number of an ENUM's error value.
         # By its bytes: in another collation FIELD finds 'a' where the label is 'A'.
