@@ -61,6 +61,8 @@ CHANGES = (
     Change("BIT(64)", "BIGINT UNSIGNED", ("NULL", "0", "18446744073709551615")),
     Change("BIT(9)", "VARCHAR(20)", ("NULL", "257", "65")),
     Change("BIT(16)", "BLOB", ("NULL", "257", "16705")),
+    Change("INT", "YEAR", ("NULL", "0", "1", "69", "70", "99", "1901", "2155")),
+    Change("BIGINT UNSIGNED", "YEAR", ("NULL", "7", "1999")),
     Change("YEAR", "INT", ("NULL", "0", "1999", "2155")),
     Change("YEAR", "VARCHAR(10)", ("NULL", "0", "1999")),
     Change("DATE", "DATETIME(3)", ("NULL", "'2020-02-29'", "'0000-00-00'")),

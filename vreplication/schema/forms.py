@@ -154,7 +154,7 @@ def _changed(move: _Move) -> tuple[Form, ...]:
     if kind in APPROXIMATE:
         return _to_approximate(move)
     if kind == "year":
-        return (Form(source=f"CAST({_number(move)} AS SIGNED)", target=f"{move.stored}+0"),)
+        return (Form(source=_full_year(move.value), target=f"{move.stored}+0"),)
     if kind in TEMPORALS:
         return (Form(source=f"CAST({move.value} AS {_time_type(move.target)})", target=move.stored),)
     if kind in PLAIN_TEXT:
@@ -170,6 +170,12 @@ def _time_type(column: Column) -> str:
     if column.data_type == "date":
         return "DATE"
     return f"{'TIME' if column.data_type == 'time' else 'DATETIME'}({column.fraction})"
+
+
+def _full_year(value: str) -> str:
+    """Of an integer (nothing else may become a YEAR): servers make 2069 of 69, 1970 of 70, and 0 of 0."""
+    century = f"CASE WHEN {value} BETWEEN 1 AND 69 THEN 2000 WHEN {value} BETWEEN 70 AND 99 THEN 1900 ELSE 0 END"
+    return f"CAST({value}+{century} AS SIGNED)"
 
 
 def _number(move: _Move) -> str:
