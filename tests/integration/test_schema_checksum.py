@@ -247,6 +247,15 @@ def test_cast_on_the_source_side_does_not_hide_a_loss(database: Database) -> Non
         database.admin.execute_raw("DROP TABLE t, u")
 
 
+def test_text_that_is_rounded_is_no_text_of_the_same_number(database: Database) -> None:
+    """Stored in an integer it is rounded without a word; a plain ALTER refuses it, or rounds it."""
+    mapping = build(database, "id INT NOT NULL, a VARCHAR(20)", "MODIFY a INT", ["1,'1.0'", "2,'12'", "3,'1e3'"])
+    assert is_equal(database, mapping)
+    database.admin.execute_raw("INSERT INTO t VALUES (4,'1.5')")
+    database.admin.execute_raw("INSERT IGNORE INTO u SELECT * FROM t WHERE id=4")
+    assert not is_equal(database, mapping)
+
+
 def test_values_swapped_between_rows_escape_a_plain_fold_but_not_ours(database: Database) -> None:
     """Why each CRC is weighted by its key."""
     mapping = build(database, "id INT NOT NULL, a VARCHAR(20) NOT NULL", "ADD KEY (a)", ["1,'aaaa'", "2,'bbbb'"])
