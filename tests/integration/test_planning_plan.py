@@ -406,3 +406,13 @@ def test_a_year_of_two_digits_changes_no_type(database: Database, session: Sessi
         found = make_plan(session, make_spec(table="t", alter=alter))
         assert any("cannot be done online" in check.sentence for check in found.refusals), alter
     assert make_plan(session, make_spec(table="t", alter="ADD z INT, CHANGE y x YEAR(2)")).refusals == ()
+
+
+def test_rows_that_a_plain_alter_would_number_are_refused(database: Database, session: Session) -> None:
+    plan = run(database, session, "(id INT PRIMARY KEY, n INT, KEY (n))", "MODIFY n INT NOT NULL AUTO_INCREMENT")
+    assert "written with 0" in next(c.sentence for c in plan.checks if c.name == "numbering")
+    for value, word in (("0", "have 0"), ("NULL", "have NULL")):
+        database.admin.execute_raw(f"REPLACE INTO t VALUES (1, {value})")
+        assert word in refusal(make_plan(session, plan.spec), "numbering").sentence
+    database.admin.execute_raw("UPDATE t SET n=5")
+    assert make_plan(session, plan.spec).refusals == ()

@@ -18,6 +18,7 @@ from vreplication.planning import foreign, keeping
 from vreplication.planning.duplicates import find_duplicates
 from vreplication.planning.facts import Check, Facts, OfTable, looked, ok, refuse, warn
 from vreplication.planning.foreign_checks import rebuilt
+from vreplication.planning.numbering import numbering
 from vreplication.planning.revert_checks import revert
 from vreplication.planning.trigger_checks import triggers
 from vreplication.planning.unlogged import generated_columns
@@ -393,6 +394,7 @@ _ALL: tuple[Callable[[Facts], Check], ...] = (
     primary_key,
     duplicates,
     new_columns,
+    numbering,
     generated_columns,
     null_timestamps,
     json_subtypes,
@@ -404,7 +406,16 @@ _ALL: tuple[Callable[[Facts], Check], ...] = (
 )
 
 
-_ON_TARGET = (engine, primary_key, duplicates, generated_columns, null_timestamps, revert, triggers)
+_ON_TARGET = (
+    engine,
+    primary_key,
+    duplicates,
+    numbering,
+    generated_columns,
+    null_timestamps,
+    revert,
+    triggers,
+)
 IN_PLACE: tuple[Callable[[Facts], Check], ...] = (ours, engine, workflow_id, other_workflow)
 """Those that hold where the server alters the table itself: it keeps its foreign keys, triggers and all."""
 
