@@ -7,6 +7,7 @@ are over, and the work's own fences take over; an error of ours comes out as tha
 from __future__ import annotations
 
 import contextlib
+import re
 import secrets
 import threading
 import time
@@ -18,6 +19,7 @@ from typing import Any
 from vreplication.clock import check_for
 from vreplication.errors import VReplicationError
 from vreplication.settings import SIGNAL_SECONDS
+from vreplication.spark import builds
 
 STOP_SECONDS = 15.0
 _AGAIN_SECONDS = 0.2
@@ -52,9 +54,13 @@ class Jobs:
         body(*args)
 
     def collect(self, work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-        """What `work` gives for each item, each in a task of its own."""
-        found: list[Any] = self.context.parallelize(items, len(items)).map(work).collect()
-        return found
+        """What `work` gives for each item, each in a task of its own. Raises Transient where it is of another build."""
+        found: list[Any]
+        if _are_here(str(self.context.master)):
+            found = self.context.parallelize(items, len(items)).map(work).collect()
+            return found
+        found = self.context.parallelize(builds.pack(items), len(items)).map(builds.packed(work)).collect()
+        return builds.results(found)
 
     @property
     def jvm(self) -> Popen[bytes] | None:
@@ -71,6 +77,11 @@ class Jobs:
                 with contextlib.suppress(Exception):
                     self.context.cancelJobGroup(self.group)
                 thread.join(_AGAIN_SECONDS)
+
+
+def _are_here(master: str) -> bool:
+    """Its workers are forked here, from what this process has been started from."""
+    return re.match(r"local(\[|$)", master) is not None
 
 
 def heed_signal(error: BaseException, check: Callable[[], None], jvm: Popen[bytes] | None = None) -> None:
