@@ -92,6 +92,20 @@ async def main():
 
 tell(asyncio.run(main()))
 """
+QUEUED = """
+import asyncio, time
+from vreplication.airflow import queue_trigger
+
+queue_trigger.standing_at = lambda url, concurrency: (["w"], False)
+
+async def main():
+    began = time.monotonic()
+    asked = queue_trigger.QueueTrigger(["c"], 1, known=[], seconds=60.0, dag_id="d")
+    event = await anext(asked.run())
+    return event.payload, time.monotonic() - began
+
+tell(asyncio.run(main()))
+"""
 LEFT = """
 import threading
 from types import SimpleNamespace
@@ -287,6 +301,11 @@ def test_none_fires_before_the_scheduler_has_seen_that_its_task_waits(tmp_path: 
     """Seen of a sensor whose workflow ended as it began to wait: it had skipped itself, and Airflow had it fail."""
     event, seconds = in_airflow(tmp_path, SOON, settings={"AIRFLOW_CONN_C": "mysql://u:p@127.0.0.1:1/d"})
     assert (event, seconds >= 5) == ({"state": "complete"}, True)
+
+
+def test_nor_does_that_of_the_queue_in_which_something_is_due_by_then(tmp_path: Path) -> None:
+    event, seconds = in_airflow(tmp_path, QUEUED, settings={"AIRFLOW_CONN_C": "mysql://u:p@127.0.0.1:1/d"})
+    assert (event, seconds >= 5) == ({"state": "due"}, True)
 
 
 def test_a_server_that_says_nothing_keeps_no_other_ones_gates_waiting(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from vreplication.airflow import connections
 from vreplication.airflow.claiming import standing_at
 from vreplication.airflow.looking import look_at
+from vreplication.airflow.triggers import fired
 from vreplication.masking import mask
 
 log = logging.getLogger(__name__)
@@ -44,19 +45,20 @@ class QueueTrigger(BaseTrigger):
         return f"{__name__}.{type(self).__name__}", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
+        yield await fired(self._awaited())
+
+    async def _awaited(self) -> dict[str, Any]:
         until = time.monotonic() + self.seconds
         while time.monotonic() < until:
             for conn_id in self.conn_ids:
                 if set(await self._due(conn_id)) - set(self.known):
-                    yield TriggerEvent({"state": DUE})
-                    return
+                    return {"state": DUE}
             # The DAG has one active run (max_active_runs), so one that a person triggers is queued until ours has
             # ended.
             if await _is_asked(self.dag_id):
-                yield TriggerEvent({"state": ASKED})
-                return
+                return {"state": ASKED}
             await asyncio.sleep(min(_POLL_SECONDS, max(0.0, until - time.monotonic())))
-        yield TriggerEvent({"state": TIME})
+        return {"state": TIME}
 
     async def _due(self, conn_id: str) -> Collection[str]:
         """A source that cannot be asked now, or does not exist, is the task's to report."""

@@ -11,7 +11,7 @@ import asyncio
 import functools
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -45,6 +45,14 @@ wait has ended; it takes that end for the task's then, which it was not to have,
 ENDED_STATES = frozenset({"success", "failed", "upstream_failed", "skipped", "removed"})
 
 
+async def fired(awaited: Awaitable[dict[str, Any]]) -> TriggerEvent:
+    """What a trigger fires with, and not too soon."""
+    until = time.monotonic() + _LEAST_SECONDS
+    event = await awaited
+    await asyncio.sleep(max(0.0, until - time.monotonic()))
+    return TriggerEvent(event)
+
+
 class _Watch(BaseTrigger):
     """Looks at a workflow's sidecar, in a thread each time."""
 
@@ -60,10 +68,7 @@ class _Watch(BaseTrigger):
         return {"conn_id": self.conn_id, "workflow": self.workflow}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        until = time.monotonic() + _LEAST_SECONDS
-        event = await self.awaited()
-        await asyncio.sleep(max(0.0, until - time.monotonic()))
-        yield TriggerEvent(event)
+        yield await fired(self.awaited())
 
     async def awaited(self) -> dict[str, Any]:
         """What it fires with, when it is time to."""
