@@ -138,6 +138,30 @@ def test_a_prepared_branch_stays_open_without_a_connection(
     assert copy(seeing, end).inserted == 1
 
 
+def test_a_branch_that_a_restarted_server_has_found_prepared_is_waited_for(
+    seeing: Case, at: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be years old: the server says that it began when the server was started. Those that come later are not."""
+    branch, later = f"'{seeing.source.name}'", f"'{seeing.source.name} later'"
+    end = _prepare(seeing, branch, 2) - timedelta(hours=1)
+    at(end + timedelta(minutes=20))
+    monkeypatch.setattr(lateness, "_started", lambda _: end - timedelta(minutes=1))
+    assert copy(seeing, end).inserted == 0
+    monkeypatch.setattr(lateness, "_started", lambda _: end + timedelta(minutes=1))
+    told: list[str] = []
+
+    def commit(text: str) -> None:
+        told.append(text)
+        if "may be older than the server's start" in text:
+            _prepare(seeing, later, 3)
+            wait_until(lambda: _is_done(seeing.source.admin, f"XA COMMIT {branch}"))
+
+    assert copy(seeing, end, commit).verified
+    assert "said to have begun at" in told[0]
+    assert [row[0] for row in seeing.rows()] == [2]
+    wait_until(lambda: _is_done(seeing.source.admin, f"XA ROLLBACK {later}"))
+
+
 def test_one_that_only_reads_or_began_later_is_not_waited_for(
     seeing: Case, at: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,6 +179,18 @@ def _writing(app: Session, begin: str = "BEGIN") -> datetime:
     app.execute_raw(begin)
     app.execute_raw("INSERT INTO s VALUES (2,'long',UTC_TIMESTAMP(6))")
     moment: datetime = app.value("SELECT UTC_TIMESTAMP() + INTERVAL 2 SECOND")
+    return moment.replace(tzinfo=UTC)
+
+
+def _prepare(case: Case, branch: str, number: int) -> datetime:
+    """Leaves a branch with a row behind; returns when it began."""
+    with connect(case.source.app_url) as app:
+        moment: datetime = app.value("SELECT UTC_TIMESTAMP()")
+        row = f"INSERT INTO s VALUES ({number},'branch',UTC_TIMESTAMP(6) - INTERVAL 2 HOUR)"
+        for each in (f"XA START {branch}", row, f"XA END {branch}", f"XA PREPARE {branch}"):
+            app.execute_raw(each)
+        gone = app.id
+    wait_until(lambda: gone not in processes(case.source.admin))
     return moment.replace(tzinfo=UTC)
 
 

@@ -1,14 +1,14 @@
 """Waits until the rows of an interval have been committed: by the source's clock, and by its open transactions.
 
 What must stay true: nothing of an interval is read until `lateness_minutes` after its end, by the source's own clock,
-nor while a transaction that began before that end and has written is open, where the user may see it; every wait can
-be interrupted, and has an end.
+nor while a transaction that began, or may have begun, before that end and has written is open, where the user may see
+it; every wait can be interrupted, and has an end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from vreplication.backfill.interval import in_utc
@@ -39,6 +39,8 @@ class Waiter:
     end: datetime
     pause: Callable[[float], None]
     notify: Callable[[str], None]
+    _kept: list[frozenset[str]] = field(default_factory=list)
+    """Once looked at: branches that may be of before a restart."""
 
     def run(self) -> None:
         """Raises Refused when the interval is not over, and Transient when a transaction stays open."""
@@ -85,9 +87,20 @@ class Waiter:
                     continue
                 # Where ours is missing, others ask so often that the server shows older ones (cutover/transactions.py).
                 if any(each[0] == probe.id for each in found):
-                    return _first(found, self.end)
+                    return _first(found, self.end) or self._kept_over_a_restart(probe, found)
         self._tell("the server does not show its open transactions now, so they are not waited for")
         return ""
+
+    def _kept_over_a_restart(self, probe: Session, found: list[Row]) -> str:
+        """A server that starts tells of each branch that it has found prepared that it began just then."""
+        if not self._kept:
+            # Which of them were found, and which began later, is told nowhere. So those of the first look count: with
+            # all that come there would be one at each look, where an application prepares branches all the time.
+            is_behind = _started(probe) >= in_utc(self.end)
+            self._kept.append(frozenset(str(each[3]) for each in found if is_behind and _is_prepared(each)))
+        left = [each for each in found if _is_prepared(each) and str(each[3]) in self._kept[0]]
+        told = f"said to have begun at {left[0][1]} UTC" if left else ""
+        return f"a prepared XA transaction that may be older than the server's start ({told})" if left else ""
 
     def _tell(self, text: str) -> None:
         self.notify(f"{self.job.name}: {text}")
@@ -117,17 +130,28 @@ def _now(session: Session) -> datetime:
     return found.replace(tzinfo=UTC)
 
 
+def _started(session: Session) -> datetime:
+    """The server, in whole seconds."""
+    uptime = int(session.rows("SHOW GLOBAL STATUS LIKE 'Uptime'")[0][1])
+    return _now(session).replace(microsecond=0) - timedelta(seconds=uptime)
+
+
 def _transactions(session: Session) -> list[Row]:
-    """Connection, begin in UTC and rows changed, the oldest first."""
+    """Connection, begin in UTC, rows changed and id, the oldest first."""
     began = utc_of_system("trx_started")
-    sql = f"SELECT trx_mysql_thread_id,{began},trx_rows_modified FROM information_schema.innodb_trx ORDER BY 2"
+    sql = f"SELECT trx_mysql_thread_id,{began},trx_rows_modified,trx_id FROM information_schema.innodb_trx ORDER BY 2"
     return session.rows(sql)
+
+
+def _is_prepared(found: Row) -> bool:
+    """It has written, and is no connection's any more."""
+    return not found[0] and bool(found[2])
 
 
 def _first(found: list[Row], end: datetime) -> str:
     """One that has written nothing may be a dump of hours, which no interval has to wait for."""
     until = in_utc(end).replace(tzinfo=None)
-    for connection, began, changed in found:
+    for connection, began, changed, _ in found:
         if changed and began and began < until:
             # A prepared branch has no connection.
             who = f"the transaction of connection {connection}" if connection else "a prepared XA transaction"
