@@ -13,15 +13,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.local_spark import LocalSpark
 from vreplication import masking
 from vreplication.backfill import interval, run
 from vreplication.backfill.interval import Walls, parts, wall, walls, within_sql
 from vreplication.backfill.job import Job, find_job, load_jobs, make_job
 from vreplication.backfill.run import Result
+from vreplication.backfill.slices import Slice
+from vreplication.backfill.spark_job import run_slices
 from vreplication.cli import backfill, main, options
-from vreplication.errors import Refused, Terminal
+from vreplication.errors import Refused, Terminal, Transient
 from vreplication.schema.model import Column
 from vreplication.schema.soft import document, number
+from vreplication.spark import jobs
 
 GIVEN = {"name": "orders", "source": "a", "target": "b", "table": "t", "time_column": "at"}
 YAML = """
@@ -291,3 +295,29 @@ def test_an_error_of_the_work_is_one_sentence_without_the_password(
     err = capsys.readouterr().err
     assert "warning: A password in --target" in err
     assert PASSWORD not in err
+
+
+class Killed(LocalSpark):
+    """As where the machine has no memory left."""
+
+    def parallelize(self, *_: Any) -> Any:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+
+def test_airflow_may_try_again_where_spark_was_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal error fails the task for good: the interval would be left as it is."""
+    monkeypatch.setattr(jobs, "SIGNAL_SECONDS", 0.1)
+    part: Any = Slice(span=Walls(low=datetime(2026, 1, 1), high=datetime(2026, 1, 2)))
+    task: Any = None
+    with pytest.raises(Transient, match="Spark could not run the backfill"):
+        run_slices(Killed(), task, [part], 1, lambda: None)
+
+
+def test_airflow_may_try_again_where_the_cluster_did_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: Any) -> Any:
+        raise OSError("All masters are unresponsive! Giving up.")
+
+    monkeypatch.setattr(run, "SIGNAL_SECONDS", 0.1)
+    monkeypatch.setattr(run, "spark_context", away)
+    with pytest.raises(Transient, match="Spark did not start: OSError: All masters"):
+        run._start_spark(make_job(GIVEN), lambda: None)

@@ -33,7 +33,7 @@ from vreplication.backfill.tables import (
 )
 from vreplication.backfill.upsert import Counts
 from vreplication.clock import check_for
-from vreplication.errors import Interrupted, Refused, Terminal, VReplicationError
+from vreplication.errors import Interrupted, Refused, Transient, VReplicationError
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.server import Server, inspect
 from vreplication.mysql.session import Session, connect
@@ -150,7 +150,8 @@ def _start_spark(job: Job, check: Callable[[], None]) -> Any:
         # A signal ends the JVM as well, whose failure may be here before the signal is.
         check_for(check, SIGNAL_SECONDS)
         words = str(error).strip().splitlines() or [""]
-        raise Terminal(
+        # The cluster's master, or this machine's memory, may be there again soon.
+        raise Transient(
             f"Spark did not start: {type(error).__name__}: {words[0]}",
             cure="Look at the job's spark_master and at the Java installation.",
         ) from None

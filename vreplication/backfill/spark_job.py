@@ -23,7 +23,7 @@ from vreplication.backfill.rows import read_row, row_sql
 from vreplication.backfill.slices import Slice, source_from
 from vreplication.backfill.tables import Tables
 from vreplication.backfill.upsert import Upsert
-from vreplication.errors import Ambiguous, Terminal, Transient, VReplicationError
+from vreplication.errors import Ambiguous, Transient, VReplicationError
 from vreplication.mysql.session import LockWait, Session, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.settings import TABLE_SECONDS
@@ -154,4 +154,5 @@ class _Run:
 def _ours(error: Exception) -> VReplicationError:
     if isinstance(error, VReplicationError):
         return error
-    return Terminal(f"Spark could not run the backfill: {first_line(error)}")
+    # A JVM that was killed for its memory, or a cluster that went away: doing it again may help, and is harmless.
+    return Transient(f"Spark could not run the backfill: {first_line(error)}")
