@@ -37,7 +37,6 @@ from vreplication.engine.beater import Beater, server_micros
 from vreplication.engine.job import Stream, StreamJob
 from vreplication.engine.reading import Intake, SharedReader
 from vreplication.errors import Transient
-from vreplication.mysql import read_only
 from vreplication.mysql.ends import Ends, Route
 from vreplication.mysql.session import NO_SUCH_TABLE, Session, SqlError, connect
 from vreplication.pausepoints import reach
@@ -117,10 +116,7 @@ def run_round(of: Stream, our_lease: Lease, watermark: Watermark, stop: Stop, se
             session.execute_raw("SET SESSION foreign_key_checks=0")
         with _running(of, job, watermark, stop, setting) as run:
             try:
-                # On the way back of a move, whose old server somebody may have closed since.
-                apart = ends.target if sessions.apart else None
-                with read_only.told("the source", apart) if apart else contextlib.nullcontext():
-                    _follow(of, our_lease, job, run, sessions)
+                _follow(of, our_lease, job, run, sessions)
             except SqlError as error:
                 _refuse_moved(of, ends, job, error)
                 raise

@@ -245,6 +245,10 @@ class Driver:
                 log.warning("the driver's connection: %s", error)
             self._closing.wait(_RECONNECT_PAUSE_SECONDS)
 
+    def is_ridden_out(self, error: VReplicationError) -> bool:
+        """A statement that was refused for a moment, and is to be done again."""
+        return is_passing(error)
+
     def ride_out(self, error: VReplicationError) -> None:
         """The server was lost, somebody's lock was in the way, or a statement was killed: wait until it answers.
 
@@ -332,10 +336,10 @@ class Driver:
                 log.warning("the driver's heartbeat failed: %s", error)
                 self._closing.wait(1.0)
             except Terminal as error:
-                if not is_passing(error):
+                if not self.is_ridden_out(error):
                     self._ended = error
                     return
-                log.warning("a statement of the driver's heartbeat was killed: %s", error)
+                log.warning("a statement of the driver's heartbeat was not done: %s", error)
                 self._closing.wait(1.0)
             except Exception as error:  # a silent end of this thread would look like a dead driver
                 log.exception("the driver's heartbeat failed")
@@ -424,6 +428,6 @@ def through_outages(driver: Driver, act: Callable[[], T]) -> T:
         try:
             return act()
         except (ConnectionLost, Ambiguous, LockWait, SqlError) as error:
-            if isinstance(error, SqlError) and not is_passing(error):
+            if isinstance(error, SqlError) and not driver.is_ridden_out(error):
                 raise
             driver.ride_out(error)

@@ -31,6 +31,7 @@ from vreplication.errors import (
     Transient,
     VReplicationError,
 )
+from vreplication.mysql import read_only
 from vreplication.mysql.read_only import ReadOnly
 from vreplication.mysql.session import LockWait, Session, SqlError, connect, is_passing
 from vreplication.mysql.url import SourceUrl
@@ -94,16 +95,18 @@ def _replicate(of: Stream, stop: Stop, setting: Setting) -> None:
         except RulesRenewed as error:
             log.info("catch-up starts again from its checkpoint: %s", error)
             watermark = watermark_of(error.protocol)
-        except (Transient, Ambiguous, SqlError) as error:
-            if isinstance(error, SqlError) and not is_passing(error):
-                _note_failure(of, our_lease, error)
+        except (Transient, Ambiguous, SqlError) as found:
+            # Of a move: either server may be closed for a moment, and the old one behind the switch for longer.
+            said = read_only.named(found, of.route)
+            if isinstance(said, SqlError) and not is_passing(said):
+                _note_failure(of, our_lease, said)
                 raise
-            failures = 0 if _reached(watermark) != before or isinstance(error, LockWait | ReadOnly) else failures + 1
-            log.warning("catch-up starts again from its checkpoint: %s", error)
+            failures = 0 if _reached(watermark) != before or isinstance(said, LockWait | ReadOnly) else failures + 1
+            log.warning("catch-up starts again from its checkpoint: %s", said)
             if failures > _PATIENCE:
-                _note_failure(of, our_lease, error)
+                _note_failure(of, our_lease, said)
                 raise
-            stop.wait(_RETRY_SECONDS[-1 if isinstance(error, ReadOnly) else min(failures, len(_RETRY_SECONDS) - 1)])
+            stop.wait(_RETRY_SECONDS[-1 if isinstance(said, ReadOnly) else min(failures, len(_RETRY_SECONDS) - 1)])
         except Superseded:
             # The workflow is another process's by now: no reason of ours may be noted.
             raise
@@ -153,9 +156,14 @@ def _take_lease(of: Stream, stop: Stop) -> tuple[Lease, Watermark]:
                 our_lease = lease.acquire(session, of.id, lease.REPLICATE)
                 workers.tell(session, our_lease)
                 return our_lease, watermark_of(workers.renew(session, our_lease, row))
-        except (Transient, Ambiguous) as error:
-            patience = _LEASE_WAIT_SECONDS if isinstance(error, LeaseHeld) else OUTAGE_SECONDS
-            if SYSTEM.monotonic() - began > patience or stop.wait(0.2):
+        except (Transient, Ambiguous, SqlError) as found:
+            said = read_only.named(found, of.route)
+            if isinstance(said, SqlError):
+                raise
+            patience = _LEASE_WAIT_SECONDS if isinstance(said, LeaseHeld) else OUTAGE_SECONDS
+            # One that is read-only is waited for, however long.
+            is_over = not isinstance(said, ReadOnly) and SYSTEM.monotonic() - began > patience
+            if is_over or stop.wait(0.2):
                 raise
 
 

@@ -85,14 +85,36 @@ class MoveDriver(Driver):
         stream = stream_id(self.workflow, number)
         return [table.id(stream) for table in workflows.tables(self.session, self.workflow)]
 
+    def is_ridden_out(self, error: VReplicationError) -> bool:
+        return super().is_ridden_out(error) or read_only.says_so(error)
+
     def ride_out(self, error: VReplicationError) -> None:
-        """Either server may have been lost. Raises `error` when one stays away, or when nothing gets on."""
+        """Either server may have been lost. Raises `error` when one stays away, or when nothing gets on.
+
+        One that is read-only is waited for, however long: writes may be denied until we go on.
+        """
+        if read_only.says_so(error):
+            return self._wait_writable(error)
         until = SYSTEM.monotonic() + OUTAGE_SECONDS
         while not self._answers():
             if SYSTEM.monotonic() > until:
                 raise error
             self.wait(_PAUSE_SECONDS)
         super().ride_out(error)
+
+    def _wait_writable(self, error: VReplicationError) -> None:
+        said = read_only.named(error, self.route)
+        self.notify(f"{said} Going on when it takes writes.")
+        self._tell_waiting(str(said))
+        self.wait(_PAUSE_SECONDS)
+        while read_only.closed_of(self.route):
+            self.wait(_PAUSE_SECONDS)
+        self._tell_waiting(None)
+
+    def _tell_waiting(self, words: str | None) -> None:
+        """As far as home can be told: it may be the one that takes no writes."""
+        with contextlib.suppress(VReplicationError):
+            self.report(waiting_for=words)
 
     def _answers(self) -> bool:
         """The source."""

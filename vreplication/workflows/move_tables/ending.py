@@ -17,6 +17,7 @@ from vreplication.cutover.sentry import drop_table
 from vreplication.engine import spool
 from vreplication.engine.result import Leftover, Result
 from vreplication.errors import Cancelled, Interrupted, LeaseHeld, Refused, Terminal, Transient, VReplicationError
+from vreplication.mysql import read_only
 from vreplication.mysql.ends import Route
 from vreplication.mysql.quoting import qualified
 from vreplication.mysql.server import is_mariadb
@@ -174,6 +175,7 @@ def drop_key_tables(home: Session, workflow: str, number: int) -> None:
 
 def ended(route: Route, workflow: str, driver: MoveDriver | None, error: VReplicationError) -> Result:
     """A Result for whatever ended the run."""
+    error = read_only.named(error, route)
     if driver:
         driver.child.end()
     if isinstance(error, LeaseHeld) or (isinstance(error, Refused) and _is_gone(route, workflow, driver)):

@@ -379,7 +379,7 @@ def why_closed(work: Work, is_asked: Callable[[], bool]) -> list[Reason]:
         found.append(Reason(code="not_matched", sentence="The copy is not complete."))
     elif not found and not is_verified(work):
         found.append(Reason(code="not_verified", sentence="The tables have to be verified."))
-    if not streams.is_forward(work.number) and any(r.code == "not_running" for r in found):
+    if any(r.code == "not_running" for r in found):
         found += _closed_to_us(work)
     return [*found, *_left_behind(work)]
 
