@@ -11,6 +11,7 @@ import pymysql
 import pytest
 
 from vreplication.errors import Refused
+from vreplication.mysql import session
 from vreplication.mysql.session import connect
 from vreplication.mysql.url import parse
 from vreplication.workflows.move_tables import lost_source
@@ -32,6 +33,44 @@ def test_a_source_without_a_free_connection_is_not_lost(monkeypatch: pytest.Monk
     monkeypatch.setattr(lost_source, "connect", _fails(code))
     with pytest.raises(Refused, match="takes no connection"):
         lost_source._answers(URL, MOVE)
+
+
+@pytest.mark.parametrize("answered", [0, 1])
+def test_one_that_lets_us_in_and_says_no_more_is_not_lost(monkeypatch: pytest.MonkeyPatch, answered: int) -> None:
+    """Its disk hangs, and its application goes on when that is over."""
+    made = _Hanging(answered)
+    monkeypatch.setattr(session, "_keep_alive", lambda sock: None)
+    monkeypatch.setattr(lost_source, "connect", functools.partial(connect, connection_class=lambda **_: made))
+    with pytest.raises(Refused, match="lets us in"):
+        lost_source._answers(URL, MOVE)
+
+
+class _Hanging:
+    """A connection that answers so many statements, and no more."""
+
+    open, _sock = True, None
+
+    def __init__(self, answered: int) -> None:
+        self._left = answered
+
+    def thread_id(self) -> int:
+        return 1
+
+    def get_server_info(self) -> str:
+        return "9.7.0"
+
+    def query(self, sql: str) -> int:
+        self._left -= 1
+        if self._left < 0:
+            raise pymysql.err.OperationalError(2013, "Lost connection to MySQL server during query (timed out)")
+        return 0
+
+    def cursor(self, *_: object) -> Any:
+        raise pymysql.err.OperationalError(2013, "Lost connection to MySQL server during query (timed out)")
+
+    def close(self) -> None: ...
+
+    def _force_close(self) -> None: ...
 
 
 def test_one_that_cannot_be_reached_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,6 +120,10 @@ class ServerFull(ConnectionLost):
     """The server answers, and takes no further connection at the moment."""
 
 
+class Silent(ConnectionLost):
+    """The server let us in, and has said nothing since, or ended it."""
+
+
 class Session:
     """A connection. Not thread-safe. Autocommit is on outside `transaction()`."""
 
@@ -346,6 +350,9 @@ def connect(
     try:
         _set_up(session, _settings(session, lock_wait, idle_seconds))
         session.is_signed = _sign(session)
+    except ConnectionLost as error:
+        session.abort()
+        raise Silent(error.message, cure=error.cure) from None
     except BaseException:
         session.abort()
         raise

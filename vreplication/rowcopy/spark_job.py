@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from vreplication.errors import Terminal, Transient, VReplicationError
 from vreplication.mysql.ends import Ends, Route
-from vreplication.mysql.session import ConnectionLost, connect
+from vreplication.mysql.session import ConnectionLost, Silent, connect
 from vreplication.rowcopy.chunker import Terms, copy_split
 from vreplication.rowcopy.job import CopyJob, SplitResult
 from vreplication.schema.model import TableMapping
@@ -195,6 +195,6 @@ def _unwrapped(error: BaseException) -> BaseException:
     if found:
         # A lost connection stays one, for which the driver waits until the server is back. What ends a split for good
         # comes in its result, so whatever was raised of ours may be done again.
-        kind = ConnectionLost if found[1] == ConnectionLost.__name__ else Transient
+        kind = ConnectionLost if found[1] in (ConnectionLost.__name__, Silent.__name__) else Transient
         return kind(f"The copy failed {MAX_FAILURES} times: {found[2].strip()}")
     return Terminal(f"Spark could not run the copy: {first_line(error)}")

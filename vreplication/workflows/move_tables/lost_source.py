@@ -16,7 +16,7 @@ from vreplication.engine import spool
 from vreplication.engine.result import Result
 from vreplication.errors import LeaseHeld, Refused, Transient, VReplicationError
 from vreplication.mysql.server import identity, inspect
-from vreplication.mysql.session import ConnectionLost, ServerFull, Session, connect
+from vreplication.mysql.session import ConnectionLost, ServerFull, Session, Silent, connect
 from vreplication.mysql.url import SourceUrl
 from vreplication.pausepoints import reach
 from vreplication.phases import OVER, Phase
@@ -161,13 +161,15 @@ def _checked(session: Session, source: SourceUrl | None, workflow: str) -> Move:
 def _answers(source: SourceUrl, move: Move) -> bool:
     """Raises Refused where what answers lets no one in."""
     try:
-        with connect(source, use_database=False, read_timeout=BEAT_SECONDS) as session:
+        with connect(source, use_database=False, read_timeout=BEAT_SECONDS) as session, _heard_of(source):
             return identity(inspect(session)) == move.source_server
     except ServerFull as error:
         # As alive as can be: its application has all of its connections.
         raise Refused(
             f"A server answers at {source}: {error.message}", cure="Try again when it has one free."
         ) from None
+    except Silent as error:
+        raise _silent(source, error) from None
     except Transient:
         return False
     except VReplicationError as error:
@@ -175,6 +177,23 @@ def _answers(source: SourceUrl, move: Move) -> bool:
             f"A server answers at {source}, and whether it is the source cannot be asked: {error.message}",
             cure="Give a login that it accepts.",
         ) from None
+
+
+@contextlib.contextmanager
+def _heard_of(source: SourceUrl) -> Iterator[None]:
+    """Raises Refused for one that has let us in, and says no more."""
+    try:
+        yield
+    except Transient as error:
+        raise _silent(source, error) from None
+
+
+def _silent(source: SourceUrl, error: VReplicationError) -> Refused:
+    """A disk that hangs, a host that swaps: it goes on with its application's writes when that is over."""
+    return Refused(
+        f"A server lets us in at {source}, and then says nothing: {error.message}",
+        cure="Try again when it answers, or end that server first if it never will.",
+    )
 
 
 def _take_back(session: Session, our_lease: Lease, by: str) -> str:
