@@ -69,6 +69,9 @@ def detail(answer: Answer, run: Run | None = None, consumers: Sequence[Answer] =
         "left_out": _left_out(found.row, found.left_out),
         "outcome": _outcome(found) if seen.phase is Phase.COMPLETE else [],
     }
+    if not (found.is_driven or _is_at_hand(about, run)):
+        # Without a process to ask it is done here, which takes the source, too.
+        data["buttons"] = [each for each in data["buttons"] if each["act"] != "cancel"]
     # `item` has made none for what is over.
     if made := _behind_the_end(found, run):
         data["buttons"] = [button_of(each, seen.workflow, answer.source.conn_id) for each in made]
@@ -76,7 +79,7 @@ def detail(answer: Answer, run: Run | None = None, consumers: Sequence[Answer] =
 
 
 def _is_at_hand(about: About, run: Run | None) -> bool:
-    """What is kept can be dropped from here: of a move it is on a server that is known by the move's run alone."""
+    """Both servers are: what is kept can be dropped from here. Of a move the source is known by its run alone."""
     return about.moved is None or run is not None
 
 
