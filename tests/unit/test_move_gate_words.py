@@ -1,4 +1,4 @@
-"""What a move says that it waits for."""
+"""What a move says that it waits for, and why it ends."""
 
 from __future__ import annotations
 
@@ -26,3 +26,11 @@ def test_who_may_let_it_switch(number: int, window: str | None, words: str) -> N
         driver=SimpleNamespace(workflow="m"), spec=SimpleNamespace(cutover_window=window), number=number
     )
     assert [reason.sentence for reason in steps._not_released(cast(Work, work), lambda: False)] == [words]
+
+
+@pytest.mark.parametrize(("kept", "words"), [((), "Another client"), (("g",), "The target may compute g otherwise")])
+def test_rows_that_differ_may_be_computed_otherwise(kept: tuple[str, ...], words: str) -> None:
+    """DECIMAL(20,6) AS (n/3) is 0.333300 on MySQL and 0.333333 on MariaDB; a client that writes was looked for."""
+    pairs = tuple(SimpleNamespace(target=SimpleNamespace(name=name)) for name in kept)
+    table: Any = SimpleNamespace(mapping=SimpleNamespace(kept=pairs))
+    assert steps._cure(cast(Work, SimpleNamespace(number=1)), table, ()).startswith(words)

@@ -197,7 +197,8 @@ def _compare(work: Work, job: StreamJob, table: StreamTable, done: int, asking: 
         journal.write(driver.session, driver.workflow, "mismatch", verdict.details, actor=lease.me())
     if verdict.verdict == verdicts.BAD:
         name = f"{table.mapping.target.schema}.{table.mapping.target.name}"
-        raise BadValue(f"{name} differs from what it was copied from: {verdict.details}.", cure=_cure(work, started))
+        words = f"{name} differs from what it was copied from: {verdict.details}."
+        raise BadValue(words, cure=_cure(work, table, started))
     seen.note(driver.session, driver.workflow, work.number, table, ids)
     return verdict
 
@@ -207,9 +208,12 @@ def _started_since(work: Work, table: StreamTable) -> tuple[Side, ...]:
     return work.with_ends(lambda ends: differing.started_since(ends, workflow, number, table.id))
 
 
-def _cure(work: Work, started: tuple[Side, ...]) -> str:
+def _cure(work: Work, table: StreamTable, started: tuple[Side, ...]) -> str:
     if work.number == 1:
-        return "Another client writes to it, or report it; where the application writes now nothing was touched."
+        # The plan has warned of them, and a person who reads this is to think of them first.
+        computed = ", ".join(pair.target.name for pair in table.mapping.kept)
+        why = f"The target may compute {computed} otherwise (drop it before the move), a" if computed else "A"
+        return f"{why}nother client writes to it, or report it; where the application writes now nothing was touched."
     return differing.cure(work.driver.workflow, work.number, started)
 
 
@@ -278,7 +282,7 @@ def _not_again(work: Work, job: StreamJob, table: StreamTable, ranges: Sequence[
     raise BadValue(
         f"{len(ranges)} rows of {table.mapping.target.name} on the {serving.other} differ from what the application"
         f" wrote on the {serving}.",
-        cure=_cure(work, _started_since(work, table)),
+        cure=_cure(work, table, _started_since(work, table)),
     )
 
 
