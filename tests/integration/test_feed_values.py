@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from sandbox.databases import Database
+from sandbox.servers import RunningServer
 from tests.integration import test_binlog_types as types
 from tests.support import feeds
 from tests.support.private_server import VECTORS, is_older
@@ -107,13 +108,17 @@ def test_text_of_any_character_set_is_what_the_server_makes_of_it(database: Data
     _check(database, TEXTS, TEXT_ROWS)
 
 
-@pytest.mark.only_on("mysql")
-@pytest.mark.skipif(is_older("mysql", VECTORS), reason="it has no VECTOR")
 @pytest.mark.parametrize("more", ["", ", y INT UNSIGNED"])
-def test_text_behind_a_vector_keeps_its_character_set(database: Database, more: str) -> None:
-    """In the log a VECTOR has a place among the collations of text. more: by what the server's definition is asked."""
-    columns = "v VECTOR(2), u CHAR(9) CHARACTER SET latin1, w VARCHAR(9) CHARACTER SET utf8mb3, b BLOB"
-    _check(database, columns + more, [f"TO_VECTOR('[1,2]'),'aé','bé',X'C3A9'{', 1' if more else ''}"])
+@pytest.mark.parametrize("kind", ["POINT", "VECTOR(2)"])
+def test_text_behind_a_geometry_or_a_vector_keeps_its_character_set(
+    database: Database, server: RunningServer, kind: str, more: str
+) -> None:
+    """In the log some of them have a place among the collations of text. more: by it the server is asked, too."""
+    if kind != "POINT" and (server.is_mariadb or is_older("mysql", VECTORS)):
+        pytest.skip("it has no VECTOR")
+    columns = f"v {kind}, u CHAR(9) CHARACTER SET latin1, w VARCHAR(9) CHARACTER SET utf8mb3, b BLOB{more}"
+    value = "ST_GeomFromText('POINT(1 2)')" if kind == "POINT" else "TO_VECTOR('[1,2]')"
+    _check(database, columns, [f"{value},'aé','bé',X'C3A9'{', 1' if more else ''}"])
 
 
 @pytest.mark.only_on("mysql")

@@ -45,7 +45,7 @@ def _named(name: str) -> bytes:
     ],
 )
 def test_the_server_is_asked_for_what_the_log_does_not_tell(found: TableMap, is_enough: bool) -> None:
-    said = described(found)
+    said = described(found, is_mariadb=True)
     assert said is not None
     assert tells_all(found, said) is is_enough
 
@@ -58,8 +58,8 @@ def _with_year(bits: bytes) -> TableMap:
 
 
 def test_a_year_has_a_bit_among_those_of_signs() -> None:
-    said = described(_with_year(b"\xa0"))
+    said = described(_with_year(b"\xa0"), is_mariadb=True)
     assert said is not None
     assert said.unsigned == {2}
     with pytest.raises(SourceChanged, match="a YEAR with a sign"):
-        described(_with_year(b"\x40"))
+        described(_with_year(b"\x40"), is_mariadb=True)

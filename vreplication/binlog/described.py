@@ -41,6 +41,8 @@ _NUMERIC = frozenset({1, 2, 3, 4, 5, 8, 9, 246})
 _YEAR = 13
 _TEXTUAL = frozenset({15, 242, 252, 253, 254})
 """Kinds of which the map tells a collation. A VECTOR has one, too, for MySQL keeps it as a BLOB (measured)."""
+_GEOMETRY = 255
+"""It has one on MariaDB, and none on MySQL (measured)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +56,7 @@ class Described:
     key: tuple[int, ...]
 
 
-def described(found: TableMap) -> Described | None:
+def described(found: TableMap, *, is_mariadb: bool) -> Described | None:
     """None where the server does not write it (binlog_row_metadata=MINIMAL). Raises SourceChanged where it is cut."""
     try:
         fields = dict(_fields(found.described))
@@ -65,7 +67,9 @@ def described(found: TableMap) -> Described | None:
         return Described(
             names=tuple(name.decode() for name in _texts(fields[_NAMES])),
             unsigned=_unsigned(fields.get(_SIGNEDNESS, b""), kinds),
-            collations=_collations(fields, kinds, _DEFAULT_CHARSET, _CHARSETS, _is_textual),
+            collations=_collations(
+                fields, kinds, _DEFAULT_CHARSET, _CHARSETS, _TEXTUAL | {_GEOMETRY} if is_mariadb else _TEXTUAL
+            ),
             labels=_labels(fields, kinds),
             key=_key(fields),
         )
@@ -77,7 +81,7 @@ def label_collations(found: TableMap) -> dict[int, int]:
     """Collation id of each ENUM and SET, by place."""
     fields = dict(_fields(found.described))
     kinds = tuple(real_type(kind, meta)[0] for kind, meta in zip(found.types, found.metadata, strict=True))
-    return _collations(fields, kinds, _LABEL_DEFAULT_CHARSET, _LABEL_CHARSETS, lambda kind: kind in (247, 248))
+    return _collations(fields, kinds, _LABEL_DEFAULT_CHARSET, _LABEL_CHARSETS, frozenset({247, 248}))
 
 
 def may_be_null(found: TableMap, place: int) -> bool:
@@ -190,15 +194,11 @@ def _unsigned(bits: bytes, kinds: tuple[int, ...]) -> frozenset[int]:
     return found - years
 
 
-def _is_textual(kind: int) -> bool:
-    return kind in _TEXTUAL
-
-
 def _collations(
-    fields: dict[int, bytes], kinds: tuple[int, ...], default: int, each: int, is_one: Callable[[int], bool]
+    fields: dict[int, bytes], kinds: tuple[int, ...], default: int, each: int, of: frozenset[int]
 ) -> dict[int, int]:
     """Told for each such column, or one for all and those that differ, by their number among them."""
-    places = [place for place, kind in enumerate(kinds) if is_one(kind)]
+    places = [place for place, kind in enumerate(kinds) if kind in of]
     if each in fields:
         return dict(zip(places, _numbers(fields[each]), strict=False))
     if default not in fields:

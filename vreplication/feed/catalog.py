@@ -27,6 +27,7 @@ from vreplication.feed.layout import Distinct, Layout, distinct_of, make_layout
 from vreplication.feed.values import Decode, PlainRow, decoder, decoders
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.remark import read_remark
+from vreplication.mysql.server import is_mariadb
 from vreplication.mysql.session import QUERY_KILLED, Session, SqlError
 from vreplication.schema.introspect import introspect
 from vreplication.schema.model import Column, Key, Table
@@ -119,6 +120,7 @@ class Tables:
     _decoders: dict[str, Decode] = field(default_factory=dict)
     _collations: dict[int, str] = field(default_factory=dict)
     _session: Session | None = None
+    _is_mariadb: bool | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def layout(self, number: int) -> Layout:
@@ -131,7 +133,9 @@ class Tables:
         # Before all else: rows of other tables may be logged without the names of their columns.
         if not self.filter.has(found.schema, found.table):
             return None
-        said = described(found)
+        if self._is_mariadb is None:
+            self._is_mariadb = is_mariadb(self.session)
+        said = described(found, is_mariadb=self._is_mariadb)
         if said is None:
             raise SourceChanged(
                 f"The log does not name the columns of {found.schema}.{found.table}, so its rows cannot be told.",
