@@ -1,4 +1,4 @@
--- What the last verification of a workflow found.
+-- What the last verification of a workflow found. started_at: when the server was started that it was made on.
 CREATE TABLE IF NOT EXISTS verification (
   workflow       VARCHAR(48)  CHARACTER SET ascii COLLATE ascii_bin  NOT NULL,
   verdict        VARCHAR(8)   CHARACTER SET ascii                    NOT NULL,

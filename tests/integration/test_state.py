@@ -33,10 +33,12 @@ from vreplication.state import (
     progress,
     rows,
     sidecar,
+    verdicts,
     workflows,
 )
 from vreplication.state.checkpoint import Checkpoint
 from vreplication.state.ledger import Chunk, KeyRange, Landing, Split
+from vreplication.state.verdicts import CLEAN, Verdict
 from vreplication.state.workflows import WorkflowRow
 from vreplication.ui import acts
 from vreplication.workflows import operate
@@ -439,3 +441,16 @@ def test_a_strangers_connection_of_the_same_number_is_left_alone(session: Sessio
         assert stranger.value("SELECT 1") == 1
         with pytest.raises(ConnectionLost):
             ours.value("SELECT 1")
+
+
+def test_a_verification_from_before_the_servers_start_counts_for_nothing_whatever_its_clock_said(
+    session: Session,
+) -> None:
+    """The machine crashed with a clock that was ahead: the verification ended "behind" the start."""
+    verdict = Verdict(verdict=CLEAN, rows_compared=1, mismatches=0, repaired=0, hot_keys=(), details="")
+    verdicts.save(session, WORKFLOW, verdict)
+    ahead = f"UPDATE {SIDECAR}.verification SET finished_at = NOW(6) + INTERVAL 1 HOUR"
+    session.execute(ahead)
+    assert verdicts.is_of_this_run(session, WORKFLOW)
+    session.execute(f"{ahead}, started_at = started_at - INTERVAL 1 MINUTE")
+    assert not verdicts.is_of_this_run(session, WORKFLOW)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from vreplication.masking import mask
 from vreplication.mysql.server import started_at
@@ -13,6 +14,8 @@ from vreplication.state import rows, sidecar
 from vreplication.state.sidecar import now
 
 CLEAN, BAD, WAIVED = "clean", "bad", "waived"
+_SAME_SECONDS = 2
+"""As in `lease.is_same_run`: the moment of a start is read in two statements, and in whole seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,16 +44,22 @@ def save(session: Session, workflow: str, verdict: Verdict) -> None:
         "details": mask(verdict.details),
         "finished_at": now(),
     }
-    rows.put(session, sidecar.verification, {"workflow": workflow, "started_at": now()}, **fields)
+    # Of the server: by it a later look knows the run.
+    start = datetime.fromtimestamp(started_at(session), UTC).replace(tzinfo=None)
+    rows.put(session, sidecar.verification, {"workflow": workflow}, started_at=start, **fields)
 
 
 def is_of_this_run(session: Session, workflow: str) -> bool:
     """False: there is none, or the server was started since, and may have lost the end of its log or its tables."""
+    # Not by the end of the verification alone: it lies behind the start where a clock that was ahead was put right
+    # while the machine was started again.
     # The start is known in whole seconds, the end of a verification in microseconds: one of the very second of the
     # start may have ended before it, where a server was back within that second (measured: 0.4 s), and counts as older.
+    start = started_at(session)
     found = session.row(
-        f"SELECT verdict=%s OR finished_at >= FROM_UNIXTIME(%s) FROM {SIDECAR}.verification WHERE workflow=%s",
-        (WAIVED, started_at(session) + 1, workflow),
+        "SELECT verdict=%s OR ABS(TIMESTAMPDIFF(SECOND, started_at, FROM_UNIXTIME(%s))) <= %s "
+        f"AND finished_at >= FROM_UNIXTIME(%s) FROM {SIDECAR}.verification WHERE workflow=%s",
+        (WAIVED, start, _SAME_SECONDS, start + 1, workflow),
     )
     return found is not None and bool(found[0])
 
