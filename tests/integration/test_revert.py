@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from sandbox.databases import Database
-from tests.support.flow import Run, begin, paused_at, wait_reached, wait_until
+from tests.support.flow import Run, begin, call, paused_at, wait_reached, wait_until
 from tests.support.revertible import ALTER, fill, make, rows_of, told, writing, written
 from vreplication import names
 from vreplication.cutover.emptying import empty
@@ -95,6 +95,10 @@ def test_nothing_is_lost_and_unchanged_rows_are_what_they_were(database: Databas
     with connect(database.url) as session:
         new = workflows.load(session, kept.workflow).retired_table
         assert session.value(f"SELECT note FROM {new} WHERE id=1001") == "x"
+    # The workflow itself stays complete: what serves now has to be said.
+    assert "reverted: the original serves again" in call(database, "status").out
+    assert "Original  serves again" in (told_of_it := call(database, "status", run.workflow).out), told_of_it
+    assert call(database, "status", run.workflow, "--json").last["way_back"] == "complete"
     make(database, "INSERT INTO t () VALUES ()")
     assert max(rows_of(database)) == 9001
     assert operate.cleanup(database.url, run.workflow, "test") == [f"{database.name}.{new}"]

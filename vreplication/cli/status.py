@@ -26,7 +26,7 @@ from vreplication.errors import Transient
 from vreplication.masking import mask
 from vreplication.mysql.session import Session, connect
 from vreplication.mysql.url import SourceUrl
-from vreplication.phases import Phase
+from vreplication.phases import ENDED, Phase
 from vreplication.progress import fed, moved, numbers
 from vreplication.progress.fed import why_no_lag
 from vreplication.progress.moved import Moved, MovedTable
@@ -41,19 +41,21 @@ EMPTY = f'No workflows on this server yet; start one with: {PROGRAM} online-ddl 
 TOGETHER = "All of them are switched together, in one statement."
 _HEADER = ("Workflow", "Table", "Phase", "Copied")
 _TABLES_SHOWN = 20
+_REVERTED = "reverted: the original serves again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
     """A workflow at one moment; moved: of tables that move, where it was asked for; fed: figures of a change feed.
 
-    journal: of one that was named, oldest first.
+    journal: of one that was named, oldest first. back: phase of the way back of one that was named, if it has one.
     """
 
     snapshot: Snapshot
     moved: Moved | None = None
     fed: Mapping[str, Any] | None = None
     journal: Sequence[Mapping[str, Any]] = ()
+    back: Phase | None = None
 
     def aged(self, seconds: float) -> Seen:
         known = None if self.fed is None else fed.told(self.fed, self.fed["age_seconds"] + seconds)
@@ -62,7 +64,8 @@ class Seen:
     def as_json(self) -> dict[str, Any]:
         fed = {"feed": dict(self.fed)} if self.fed is not None else {}
         told = {"journal": [figures.entry(each) for each in self.journal]} if self.journal else {}
-        return self.snapshot.as_status_json() | (self.moved.as_json() if self.moved else {}) | fed | told
+        back = {"way_back": str(self.back)} if self.back else {}
+        return self.snapshot.as_status_json() | (self.moved.as_json() if self.moved else {}) | fed | told | back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,9 +182,16 @@ def _seen(session: Session, workflow: str) -> Seen:
     snapshot, feed, one = read(session, workflow), feeds.find(session, workflow), fed.find(session, workflow)
     told = journal.read(session, workflow)
     if feed is None or one is None:
-        return Seen(snapshot=snapshot, moved=moved.find(session, workflow), journal=told)
+        back = _way_back(session, snapshot)
+        return Seen(snapshot=snapshot, moved=moved.find(session, workflow), journal=told, back=back)
     known = {**fed.told(feed[1], one.age_seconds), "wanted_partitions": feed[0]}
     return Seen(snapshot=fed.as_snapshot(snapshot, one), fed=known, journal=told)
+
+
+def _way_back(session: Session, snapshot: Snapshot) -> Phase | None:
+    """A reverted workflow stays complete: that its original serves again is told by its way back alone."""
+    found = find(session, f"{snapshot.workflow}.revert") if snapshot.phase is Phase.COMPLETE else None
+    return found.phase if found else None
 
 
 def _json(look: Look, until: _Until) -> None:
@@ -253,11 +263,12 @@ def _leaves(workflow: str) -> Text:
 def table(found: list[Snapshot]) -> Group:
     """A line a workflow, and below it what is to be said about it: 80 columns are enough."""
     rows = [_cells(snapshot) for snapshot in found]
+    reverted = {names.whose_way_back(each.workflow) for each in found if each.phase is Phase.COMPLETE}
     widths = [max(len(cell) for cell in column) for column in zip(_HEADER, *rows, strict=True)]
     lines = [_line(_HEADER, widths, "bold")]
     for snapshot, cells in zip(found, rows, strict=True):
         lines.append(_line(cells, widths, phase_color(snapshot)))
-        if remark := mask(_remark(snapshot)):
+        if remark := _REVERTED if snapshot.workflow in reverted else mask(_remark(snapshot)):
             lines.append(Text(f"  {remark}", style=QUIET, no_wrap=True, overflow="ellipsis"))
     return Group(*lines)
 
@@ -295,12 +306,12 @@ def _facts(seen: Seen) -> list[RenderableType]:
     snapshot, about = seen.snapshot, seen.moved
     facts = {
         "Shadow table": None if snapshot.has_ended or about else snapshot.shadow_table,
-        "New table" if names.whose_way_back(snapshot.workflow) else "Original": None if about else _original(snapshot),
+        "New table" if names.whose_way_back(snapshot.workflow) else "Original": None if about else _original(seen),
         "Side table": _left_out(snapshot),
         **({} if about is None else _of_move(snapshot, about)),
         "Strategy": _strategy(snapshot),
         "Cut-over": _cutover(snapshot),
-        "Next": _next(snapshot) if about is None else _next_of_move(snapshot, about),
+        "Next": _next(seen) if about is None else _next_of_move(snapshot, about),
     }
     grid = Table.grid(padding=(0, 2, 0, 0))
     for name, value in facts.items():
@@ -409,7 +420,10 @@ def _left_out(snapshot: Snapshot) -> str | None:
     return f"{table}, {numbers.count(rows)} rows; {PROGRAM} cleanup {snapshot.workflow} --duplicates drops it"
 
 
-def _original(snapshot: Snapshot) -> str | None:
+def _original(seen: Seen) -> str | None:
+    snapshot = seen.snapshot
+    if seen.back is Phase.COMPLETE:
+        return f"serves again: {PROGRAM} revert switched back"
     is_renamed = snapshot.phase is Phase.COMPLETE and snapshot.retired_table
     return f"was renamed to {snapshot.retired_table}" if is_renamed else None
 
@@ -421,9 +435,13 @@ def _cutover(snapshot: Snapshot) -> str | None:
     return ", ".join(parts) or None
 
 
-def _next(snapshot: Snapshot) -> str | None:
+def _next(seen: Seen) -> str | None:
     """What is expected of the person."""
-    name = snapshot.workflow
+    snapshot, name = seen.snapshot, seen.snapshot.workflow
+    if seen.back is Phase.COMPLETE:
+        return f"{PROGRAM} cleanup {name} drops the new table, if it was kept"
+    if seen.back and seen.back not in ENDED:
+        return f"{PROGRAM} revert {name} switches back, {PROGRAM} cleanup {name} ends the way back"
     known = {
         Phase.FAILED: f"{PROGRAM} resume {name} once the cause is fixed, or {PROGRAM} cancel {name}",
         Phase.COMPLETE: f"{PROGRAM} cleanup {name} drops the original, if it was kept",
