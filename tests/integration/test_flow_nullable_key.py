@@ -105,6 +105,12 @@ def test_a_null_that_is_there_is_refused_and_nothing_stays(app: Session, databas
         app.execute_raw("CREATE TABLE n (a INT UNIQUE, b INT NOT NULL, UNIQUE KEY (b)) ENGINE=InnoDB")
         made = make_plan(session, Spec(table="n", alter=ADD, strategy="online", allow_nullable_key=True))
         assert (made.refusals, made.mapping and made.mapping.source_index) == ((), "b")
+        # No cure where the key that goes has no NULL: none other is left.
+        made = make_plan(session, Spec(table="n", alter="DROP KEY b, DROP KEY a", strategy="online"))
+        assert [" if no row has NULL in a," in check.cure for check in made.refusals] == [True], made.refusals
+        app.execute_raw("ALTER TABLE n DROP KEY a")
+        made = make_plan(session, Spec(table="n", alter="DROP KEY b", strategy="online"))
+        assert ["--allow-nullable-key" in check.cure for check in made.refusals] == [False], made.refusals
         app.execute_raw("DROP TABLE n")
     with paused_at(pauses, "prepare.tables_made"):
         run = start(database)

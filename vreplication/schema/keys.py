@@ -25,8 +25,9 @@ def usable_keys(table: Table, *, may_be_null: bool = False) -> list[Key]:
 
 def or_nullable(table: Table) -> str:
     """What else there is where no key is NOT NULL."""
-    found = usable_keys(table, may_be_null=True)
-    return f", or, if no row has NULL in {found[0].name}, take it with --allow-nullable-key" if found else ""
+    found = [key for key in usable_keys(table, may_be_null=True) if has_nullable(table, key)]
+    columns = ", ".join(found[0].columns) if found else ""
+    return f", or, if no row has NULL in {columns}, take it with --allow-nullable-key" if found else ""
 
 
 def has_nullable(table: Table, key: Key) -> bool:
