@@ -86,6 +86,7 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Calls]:
             f"vreplication.cli.{path}.connect", lambda url, **_: made("connect", url=url) or _NoSession()
         )
     monkeypatch.setattr("vreplication.cli.status.read", lambda session, workflow: made("status", workflow=workflow))
+    monkeypatch.setattr("vreplication.cli.status.find", lambda session, workflow: None)
     monkeypatch.setattr("vreplication.cli.status.journal.read", lambda session, workflow: [])
     monkeypatch.setattr("vreplication.cli.status.read_all", lambda session: made("statuses"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
@@ -238,6 +239,12 @@ def test_in_a_terminal_it_asks(calls: Calls, monkeypatch: pytest.MonkeyPatch, an
         ([*DDL, "--source", "postgresql://joe@h/db", "--yes"], "not MySQL or MariaDB"),
         ([*DDL, "--source-file", "/nowhere/at-all", "--yes"], "cannot be read"),
         (["frobnicate"], "No such command 'frobnicate'."),
+        (
+            [*DDL, "--execute"],
+            "--execute. Leave it out: the command runs, and `vreplication plan` before it is the dry run.",
+        ),
+        ([*DDL, "--postpone-cut-over-flag-file=/x"], "Take --cutover manual, and `vreplication release ID`"),
+        (["status", "--execute"], "No such option: --execute. See `vreplication status --help`."),
         (["pause"], "Missing argument 'ID'."),
         (["pause", "w", "x"], "unexpected extra argument"),
         (["pause", "../etc"], "Workflow id '../etc' is not valid."),

@@ -24,6 +24,7 @@ from vreplication.cli import (
     changefeed,
     completion,
     doctor,
+    elsewhere,
     hooks,
     housekeeping,
     lake,
@@ -238,6 +239,10 @@ def _usage(failure: TyperException, *, is_json: bool) -> int:
     sentence = text if text[-1] in ".?" else f"{text}."
     context = getattr(failure, "ctx", None)
     asked = context.command_path if context is not None else PROGRAM
+    name = str(getattr(failure, "option_name", None) or "")
+    if of_theirs := elsewhere.cure(name, asked):
+        # What looks alike among ours has nothing to do with it.
+        return outcome.report(Refused(f"No such option: {name}.", cure=of_theirs), is_json=is_json)
     return outcome.report(Refused(sentence, cure=f"See `{asked} --help`."), is_json=is_json)
 
 
