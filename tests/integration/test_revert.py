@@ -68,6 +68,7 @@ def test_nothing_is_lost_and_unchanged_rows_are_what_they_were(database: Databas
     before = rows_of(database)
     with writing(database):
         run = migrated(database)
+        assert any("has no place in the original" in each for each in run.said), "what the plan warns of"
         # Nobody follows the log by now.
         make(
             database,

@@ -102,6 +102,9 @@ def test_replicas(
     assert found.verdict == verdict
     assert session.asked[0].startswith(statement)
     assert verdict == "ok" or ("log_slave_updates" in found.sentence and "primary" in found.cure)
+    altered = server_checks.altered_replica(on)
+    assert altered == found or (verdict == "ok" and status and "not to its primary" in altered.sentence), altered
+    assert altered.verdict == ("warn" if status and verdict == "ok" else verdict)
 
 
 KIB = 1 << 10

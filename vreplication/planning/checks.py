@@ -13,7 +13,7 @@ from vreplication.schema import stand_in
 def run_checks(facts: Facts, alter: Check) -> tuple[Check, ...]:
     """All verdicts; `alter` is what reading and trying the ALTER gave."""
     return (
-        *server_checks.run(facts),
+        *server_checks.run(facts, server_checks.OF_ALTER),
         looked("privileges", lambda: privileges.check(facts)),
         looked("force", lambda: forcing.check(facts)),
         *table_checks.run(facts),

@@ -133,7 +133,20 @@ def replica(facts: OfServer) -> Check:
             "The server is a replica and does not log what it replicates (log_slave_updates is off).",
             "Run against the primary, or start this server with log_slave_updates.",
         )
-    return ok("replica", "A replica that logs all changes." if is_replica else "The server is no replica.")
+    return ok("replica", _LOGS_ALL if is_replica else "The server is no replica.")
+
+
+def altered_replica(facts: OfServer) -> Check:
+    """A feed may read a replica. Who alters one alone, as gh-ost may be pointed at a replica, is told what that is."""
+    found = replica(facts)
+    if found.sentence != _LOGS_ALL:
+        return found
+    return warn(
+        found.name,
+        "The server is a replica: the change comes to its own replicas and not to its primary, "
+        "whose writes it goes on applying to the new definition.",
+        "Run against the primary, unless that is what you want, or the two replicate from each other.",
+    )
 
 
 def writable(facts: OfServer) -> Check:
@@ -220,6 +233,9 @@ def crash(facts: OfServer) -> Check:
     return ok("crash", sentence)
 
 
+_LOGS_ALL = "A replica that logs all changes."
+
+
 _ALL: tuple[Callable[[OfServer], Check], ...] = (
     version,
     binary_log,
@@ -241,6 +257,7 @@ _ALL: tuple[Callable[[OfServer], Check], ...] = (
     replica_lag,
     free_disk,
 )
+OF_ALTER = tuple(altered_replica if each is replica else each for each in _ALL)
 
 
 def run(facts: OfServer, checks: tuple[Callable[[OfServer], Check], ...] = _ALL) -> Iterator[Check]:

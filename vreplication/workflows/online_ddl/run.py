@@ -24,6 +24,7 @@ from vreplication.mysql.url import SourceUrl
 from vreplication.pausepoints import reach
 from vreplication.phases import OVER, Phase
 from vreplication.planning import strategy
+from vreplication.planning.facts import Verdict
 from vreplication.planning.plan import Plan, make_plan
 from vreplication.planning.spec import Spec
 from vreplication.planning.stages import STAGES
@@ -106,6 +107,7 @@ def run(
         child = lent.child if lent else loaded_catch_up(url, workflow)
         asked, is_together = (lent.asked, lent.company is not None) if lent else (OperatorRequests, False)
         plan = plan_or_resume(spec, url, stop, asked, is_together=is_together, is_member=lent is not None, by=by)
+        _tell_notes(plan, notify)
         driver = Driver(url, workflow, stop, notify, child)
         if lent and lent.company:
             driver.check_others = lent.company.check
@@ -132,6 +134,13 @@ def run(
             driver.close()
         elif child:
             child.end()
+
+
+def _tell_notes(plan: Plan | None, notify: Callable[[str], None]) -> None:
+    """Who did not ask for the plan has not seen what it only warns of."""
+    for check in plan.checks if plan else ():
+        if check.verdict is Verdict.WARN:
+            notify(f"{check.name}: {check.sentence} {check.cure}".strip())
 
 
 def _unexpected(error: Exception, stop: threading.Event) -> VReplicationError:
