@@ -8,6 +8,7 @@ import pytest
 from planning_setup import SIMPLE, refusal, run, session, verdict
 
 from sandbox.databases import Database, grant_statements
+from tests.support.flow import settings
 from tests.support.rows import make_move, workflow_row
 from vreplication import names
 from vreplication.errors import Refused
@@ -263,6 +264,35 @@ def test_missing_privileges_are_listed_as_grants(database: Database, session: Se
     found = refusal(plan, "privileges")
     assert f"GRANT LOCK TABLES ON `{database.name}`.*" in found.cure
     assert "GRANT PROCESS ON *.*" in found.cure
+
+
+def test_triggers_that_a_narrower_grant_hides_are_asked_for(database: Database, session: Session) -> None:
+    """The wider one has TRIGGER, and the server does not count it: without a word the table would lose its triggers."""
+    execute, whom = database.admin.execute_raw, f"'{database.user}'@'%'"
+    execute(f"REVOKE TRIGGER ON `{database.name}`.* FROM {whom}")
+    execute(f"GRANT ALL ON `{database.name[:-2]}%`.* TO {whom}")
+    _check_trigger_is_asked_for(database, session)
+
+
+@pytest.mark.only_on("mysql")
+def test_triggers_that_a_partial_revoke_hides_are_asked_for(database: Database, session: Session) -> None:
+    execute, whom = database.admin.execute_raw, f"'{database.user}'@'%'"
+    with settings(database, {"partial_revokes": 1}):
+        execute(f"GRANT TRIGGER ON *.* TO {whom}")
+        # The schema's own grant first, then from the one on everything.
+        for _ in range(2):
+            execute(f"REVOKE TRIGGER ON `{database.name}`.* FROM {whom}")
+        try:
+            _check_trigger_is_asked_for(database, session)
+        finally:
+            execute(f"REVOKE TRIGGER ON *.* FROM {whom}")
+
+
+def _check_trigger_is_asked_for(database: Database, session: Session) -> None:
+    database.admin.execute_raw(f"CREATE TABLE t {SIMPLE}")
+    database.admin.execute_raw("CREATE TRIGGER seen BEFORE INSERT ON t FOR EACH ROW SET NEW.v=7")
+    plan = make_plan(session, make_spec(table="t", alter="ADD x INT", workflow="w-1"))
+    assert f"GRANT TRIGGER ON `{database.name}`.*" in refusal(plan, "privileges").cure
 
 
 @pytest.mark.parametrize("place", ["schema", "sidecar", "everywhere"])

@@ -1,11 +1,13 @@
 """Which privileges of sql/grants/ the user lacks.
 
 What must stay true: what is missing is listed as the GRANT that gives it; a grant by role or by a pattern of schema
-names counts. What cannot be told from SHOW GRANTS (a partial revoke) shows when the statement is refused.
+names counts, as far as the server lets it: of several for one schema the most specific one alone, and nothing that
+MySQL has taken back for the schema (partial_revokes).
 """
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -53,16 +55,25 @@ _ALIASES = {
     "SYSTEM_VARIABLES_ADMIN": "SESSION_VARIABLES_ADMIN",
 }
 # Lines of routines (ON PROCEDURE …) do not match: no right of ours is one on a routine.
-_LINE = re.compile(r"GRANT (?P<what>.+?) ON (?:TABLE )?(?P<where>(?:`(?:[^`]|``)*`|\*)\.(?:`(?:[^`]|``)*`|\*)) TO ")
+_NAME = r"`(?:[^`]|``)*`"
+_LINE = re.compile(
+    rf"(?P<verb>GRANT|REVOKE) (?P<what>.+?) ON (?:TABLE )?(?P<where>(?:{_NAME}|\*)\.(?:{_NAME}|\*)) (?:TO|FROM) "
+    rf"(?P<whom>{_NAME}(?:@{_NAME})?|PUBLIC)"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """Privileges on everything ("*"), on the schemas that match a pattern, or on one table."""
+    """Privileges on everything ("*"), on the schemas that match a pattern, or on one table. whom: a user or a role.
+
+    is_taken: those on everything do not hold for this schema (MySQL's partial_revokes).
+    """
 
     privileges: frozenset[str]
     schema: str
     table: str
+    whom: str = ""
+    is_taken: bool = False
 
     def covers(self, schema: str, table: str) -> bool:
         """True when it holds for the table; "*" asks for all tables of the schema, or for all schemas."""
@@ -85,16 +96,17 @@ def parse_grants(lines: list[str]) -> list[Grant]:
     for line in lines:
         match = _LINE.match(line)
         if match and not line.startswith("GRANT PROXY"):
-            found.append(_grant(match["what"], match["where"]))
+            found.append(_grant(match))
     return found
 
 
-def _grant(what: str, where: str) -> Grant:
+def _grant(match: re.Match[str]) -> Grant:
     # A list of columns behind a privilege, SELECT (a, b), has commas of its own.
-    names = {name.strip().upper() for name in re.sub(r"\([^)]*\)", "", what).split(",")}
-    schema, table = re.findall(r"`(?:[^`]|``)*`|\*", where)
-    both = names | {_ALIASES[name] for name in names if name in _ALIASES}
-    return Grant(privileges=frozenset(both), schema=_plain(schema), table=_plain(table))
+    names = {name.strip().upper() for name in re.sub(r"\([^)]*\)", "", match["what"]).split(",")}
+    schema, table = map(_plain, re.findall(rf"{_NAME}|\*", match["where"]))
+    both = frozenset(names | {_ALIASES[name] for name in names if name in _ALIASES})
+    is_taken = match["verb"] == "REVOKE"
+    return Grant(privileges=both, schema=schema, table=table, whom=match["whom"], is_taken=is_taken)
 
 
 def _plain(name: str) -> str:
@@ -102,11 +114,38 @@ def _plain(name: str) -> str:
 
 
 def missing(grants: list[Grant], wanted: frozenset[str], schema: str, table: str = "*") -> list[str]:
-    held = {p for grant in grants if grant.covers(schema, table) for p in grant.privileges}
+    held = _held(grants, schema, table)
     # Both servers sum all rights on one schema up so; MySQL names them one by one where they are on all schemas.
     if "ALL PRIVILEGES" in held or "ALL" in held:
         return []
     return sorted(wanted - held)
+
+
+def _held(grants: list[Grant], schema: str, table: str) -> set[str]:
+    found = [grant for grant in grants if not grant.is_taken and grant.covers(schema, table)]
+    everywhere = {p for grant in found if grant.schema == "*" for p in grant.privileges}
+    taken = {p for grant in grants if grant.is_taken and grant.schema == schema for p in grant.privileges}
+    narrow = [grant for grant in found if grant.schema != "*"]
+    on_table = {p for grant in narrow if grant.table != "*" for p in grant.privileges}
+    return (everywhere - taken) | on_table | _on_schema([grant for grant in narrow if grant.table == "*"])
+
+
+def _on_schema(grants: list[Grant]) -> set[str]:
+    """Of each user or role the server takes one alone, the most specific, and does not add the others."""
+    held: set[str] = set()
+    for whom in {grant.whom for grant in grants}:
+        own = [grant for grant in grants if grant.whom == whom]
+        first = max(_specific(grant.schema) for grant in own)
+        # Which of two it takes where both have their first wildcard at one place cannot be told.
+        held |= frozenset.intersection(*(grant.privileges for grant in own if _specific(grant.schema) == first))
+    return held
+
+
+def _specific(pattern: str) -> float:
+    """How far it goes before its first wildcard, as both servers sort them."""
+    plain = re.match(r"(?:\\.|[^%_])*", pattern, re.S)
+    end = plain.end() if plain else 0
+    return math.inf if end == len(pattern) else end
 
 
 def read_grants(session: Session, *, is_mariadb: bool) -> list[Grant]:
