@@ -446,3 +446,17 @@ def test_rows_that_a_plain_alter_would_number_are_refused(database: Database, se
         assert word in refusal(make_plan(session, plan.spec), "numbering").sentence
     database.admin.execute_raw("UPDATE t SET n=5")
     assert make_plan(session, plan.spec).refusals == ()
+
+
+@pytest.mark.either
+def test_days_of_zero_that_a_plain_alter_refuses_are_refused(database: Database, session: Session) -> None:
+    admin = database.admin
+    before = admin.value("SELECT @@GLOBAL.sql_mode")
+    try:
+        admin.execute_raw("SET GLOBAL sql_mode='STRICT_TRANS_TABLES,NO_ZERO_DATE'")
+        plan = run(database, session, SIMPLE, "ADD d DATE NOT NULL")
+        assert "NO_ZERO_DATE" in refusal(plan, "new columns").sentence
+        admin.execute_raw("SET GLOBAL sql_mode='STRICT_TRANS_TABLES'")
+        assert make_plan(session, plan.spec).refusals == ()
+    finally:
+        admin.execute("SET GLOBAL sql_mode=%s", (before,))

@@ -26,7 +26,7 @@ from vreplication.schema import nulls, statistics
 from vreplication.schema.fills import has_quoted_default
 from vreplication.schema.introspect import definitions, exists
 from vreplication.schema.keys import or_nullable, usable_keys
-from vreplication.schema.model import Column, Key, Table, TableMapping
+from vreplication.schema.model import Column, ColumnPair, Key, Table, TableMapping
 from vreplication.schema.shadow import checks_of, new_names
 from vreplication.settings import SIDECAR
 from vreplication.state import ids, queue, workflows
@@ -318,6 +318,13 @@ def new_columns(facts: Facts) -> Check:
     """Columns whose values a plain ALTER would not have given either way, but others."""
     known = {pair.target.name for pair in facts.mapping.pairs} if facts.mapping else set()
     added = [c for c in facts.target.columns if c.name not in known] if facts.target and facts.mapping else []
+    if zero := [p.target.name for p in facts.mapping.pairs if _is_zero_day(facts, p)] if facts.mapping else []:
+        return refuse(
+            "new columns",
+            f"{zero[0]} is added NOT NULL without a default, so existing rows would have a date of zero, which the"
+            " server's sql_mode forbids (NO_ZERO_DATE).",
+            "Give it a DEFAULT, or let it be NULL.",
+        )
     if numbered := [c.name for c in added if c.is_auto_increment]:
         return warn(
             "new columns", f"{numbered[0]} is numbered in the order of copying, with gaps where rows change meanwhile."
@@ -327,6 +334,14 @@ def new_columns(facts: Facts) -> Check:
             "new columns", f"The default of {drawn[0]} is drawn for each row, again when the row changes meanwhile."
         )
     return ok("new columns", "New columns take what a plain ALTER TABLE gives them.")
+
+
+def _is_zero_day(facts: Facts, pair: ColumnPair) -> bool:
+    """A plain ALTER is refused then, of these two types; our sessions take such days, for tables hold them."""
+    modes = (facts.server.setting("sql_mode") or "").upper().split(",")
+    is_forbidden = "NO_ZERO_DATE" in modes and not {"STRICT_ALL_TABLES", "STRICT_TRANS_TABLES"}.isdisjoint(modes)
+    is_filled = pair.is_constant and not pair.target.has_default
+    return is_forbidden and is_filled and pair.target.data_type in ("date", "datetime")
 
 
 def _is_drawn(table: Table, column: Column) -> bool:
@@ -410,6 +425,7 @@ _ON_TARGET = (
     engine,
     primary_key,
     duplicates,
+    new_columns,
     numbering,
     generated_columns,
     null_timestamps,
