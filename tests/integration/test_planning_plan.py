@@ -460,3 +460,17 @@ def test_days_of_zero_that_a_plain_alter_refuses_are_refused(database: Database,
         assert make_plan(session, plan.spec).refusals == ()
     finally:
         admin.execute("SET GLOBAL sql_mode=%s", (before,))
+
+
+def test_an_algorithm_that_a_trial_cannot_take_is_refused_with_the_way_to_ask(
+    database: Database, session: Session
+) -> None:
+    plan = run(database, session, SIMPLE, "ADD x INT, ALGORITHM=INPLACE")
+    assert "--strategy" in refusal(plan, "ALTER").cure
+
+
+@pytest.mark.only_on("mysql")
+def test_what_only_a_temporary_table_refuses_is_checked_at_prepare(database: Database, session: Session) -> None:
+    plan = run(database, session, SIMPLE, "COMPRESSION='zlib', AUTOEXTEND_SIZE=4M")
+    assert plan.refusals == ()
+    assert "checked at prepare" in explain(plan)

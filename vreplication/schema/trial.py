@@ -19,9 +19,17 @@ from vreplication.schema.shadow import constraint_names, keys_not_asked_for
 
 # Access denied: to the schema, to the table, for want of a privilege.
 _DENIED = frozenset({1044, 1142, 1227})
+_NOT_BY_ALGORITHM = frozenset({1845, 1846})
+_WITHOUT_ALGORITHM = (
+    "Leave ALGORITHM and LOCK out: a temporary table, on which it is tried, takes fewer of them than the table;"
+    " --strategy instant or inplace asks for them."
+)
 # What a server says of a temporary table only: partitions (1562), FULLTEXT (1214, 1795, 1796), encryption, tablespace
-# and row format (1478, 3749), "not supported for temporary tables" (1235, 4039, 3190), versioning (4137).
-_ONLY_TEMPORARY = frozenset({1562, 3500, 4047, 1214, 1795, 1796, 1478, 3749, 1235, 4039, 3190, 4137, 1005, 3161, 3508})
+# and row format (1478, 3749), compression (1031), AUTOEXTEND_SIZE (4026), "not supported for temporary tables" (1235,
+# 4039, 3190), versioning (4137).
+_ONLY_TEMPORARY = frozenset(
+    {1562, 3500, 4047, 1214, 1795, 1796, 1478, 3749, 1031, 4026, 1235, 4039, 3190, 4137, 1005, 3161, 3508}
+)
 
 
 def trial_alter(session: Session, table: Table, alter: AlterClauses) -> Table | None:
@@ -54,9 +62,8 @@ def _altered(session: Session, table: Table, alter: AlterClauses, name: str) -> 
     except SqlError as error:
         if error.code in _ONLY_TEMPORARY:
             return None
-        raise Refused(
-            f"The server refuses the ALTER: {error.message}", cure="Correct the clauses given by --alter."
-        ) from None
+        cure = _WITHOUT_ALGORITHM if error.code in _NOT_BY_ALGORITHM else "Correct the clauses given by --alter."
+        raise Refused(f"The server refuses the ALTER: {error.message}", cure=cure) from None
     return introspect_temporary(session, table.schema, name)
 
 
