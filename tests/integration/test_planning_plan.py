@@ -474,3 +474,12 @@ def test_what_only_a_temporary_table_refuses_is_checked_at_prepare(database: Dat
     plan = run(database, session, SIMPLE, "COMPRESSION='zlib', AUTOEXTEND_SIZE=4M")
     assert plan.refusals == ()
     assert "checked at prepare" in explain(plan)
+
+
+@pytest.mark.only_on("mariadb")
+def test_a_default_of_bytes_that_are_no_text_is_refused(database: Database, session: Session) -> None:
+    plan = run(database, session, SIMPLE, "ADD x VARBINARY(2) DEFAULT X'FF00'")
+    assert "no text" in refusal(plan, "ALTER").sentence
+    database.admin.execute_raw("ALTER TABLE t ADD x VARBINARY(2) DEFAULT X'FF00'")
+    with pytest.raises(Refused, match="no text"):
+        make_plan(session, plan.spec)

@@ -21,7 +21,7 @@ from vreplication.planning.stages import CUT_OVER, STAGES, Explained, Stage, swi
 from vreplication.planning.strategy import ONLINE, Choice, choose, not_tried
 from vreplication.schema.alter import AlterClauses, parse_alter
 from vreplication.schema.difference import Definitions, definitions_of
-from vreplication.schema.introspect import introspect
+from vreplication.schema.introspect import Unreadable, introspect
 from vreplication.schema.mapping import map_for
 from vreplication.schema.model import Table, TableMapping
 from vreplication.schema.trial import trial_alter
@@ -99,6 +99,9 @@ def _introspect(session: Session, server: Server, schema: str, table: str) -> Ta
     """Without SELECT a table is seen, but what it looks like is not told."""
     try:
         return introspect(session, schema, table)
+    except Unreadable as error:
+        # Nothing was touched.
+        raise Refused(error.message, cure=error.cure) from None
     except SqlError:
         # The missing GRANT first: the server's own words name the statement that it refused, not what would help.
         privileges.demand(session, schema, table, is_mariadb=server.is_mariadb)
@@ -150,7 +153,7 @@ def _read_alter(session: Session, spec: Spec, server: Server, source: Table) -> 
         if facts.target is None:
             return facts, ok("ALTER", "Its definition is checked at prepare: a temporary table cannot try it here.")
         facts = replace(facts, mapping=_map(facts, facts.target))
-    except Refused as error:
+    except (Refused, Unreadable) as error:
         # With as much as is known by now, for the other checks: a user fixes all at once.
         return facts, refuse("ALTER", error.message, error.cure)
     return facts, ok("ALTER", "The server takes it.")

@@ -26,6 +26,10 @@ _WIDTHS: dict[str, int] = {}
 _OCTETS = {"tiny": 255, "": 65_535, "medium": 16_777_215, "long": 4_294_967_295}
 
 
+class Unreadable(Terminal):
+    """A definition that is no text."""
+
+
 def introspect(session: Session, schema: str, table: str) -> Table:
     """Read a base table. Raises Refused when it is not there, or not a table."""
     found = session.row(
@@ -94,14 +98,14 @@ def _read(session: Session, schema: str, table: str, facts: tuple[Any, ...]) -> 
 
 
 def _create_sql(session: Session, name: str) -> str:
-    """Raises Terminal."""
+    """Raises Unreadable."""
     # Read as bytes: PyMySQL gives the connection up where it cannot decode them.
     found = session.bytes_rows(f"SHOW CREATE TABLE {name}")
     try:
         return bytes(found[0][1]).decode() if found else ""
     except UnicodeDecodeError:
         # MariaDB shows the DEFAULT of a binary column as it is.
-        raise Terminal(
+        raise Unreadable(
             f"The definition of {name} has bytes that are no text, as a binary column's DEFAULT may, so it cannot be"
             " read.",
             cure="Take that DEFAULT off there (ALTER TABLE … ALTER COLUMN … DROP DEFAULT), and start again.",
