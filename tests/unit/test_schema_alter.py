@@ -54,6 +54,20 @@ def test_added_columns_are_listed() -> None:
     assert found.maybe_added == ("w",)
 
 
+def test_partitions_behind_added_columns_are_no_columns() -> None:
+    found = parse_alter(
+        "ADD (x INT, y INT) PARTITION BY RANGE (id)"
+        " (PARTITION p VALUES LESS THAN (3), PARTITION q VALUES LESS THAN (9))"
+    )
+    assert found.added == ("x", "y")
+    assert found.sources(("id", "partition")) == {"id": "id", "partition": "partition"}
+
+
+def test_a_column_that_lives_on_follows_its_own_whatever_is_added_if_it_is_missing() -> None:
+    text = "DROP a, CHANGE b a INT, ADD COLUMN IF NOT EXISTS a INT"
+    assert follow(text) == {"id": "id", "a": "b", "c": "C"}
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -7,6 +7,7 @@ that is not ALTER clauses alone, or that would move or lose rows on its own, is 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from vreplication.errors import Refused
 from vreplication.mysql.quoting import ident
@@ -65,12 +66,9 @@ class AlterClauses:
         """Lower-case target name → name of the source column that fills it, for each column that lives on."""
         renamed = {old.lower(): new for old, new in self.renames}
         gone = {name.lower() for name in self.dropped}
-        kept = {renamed.get(n.lower(), n).lower(): n for n in names if n.lower() not in gone}
-        fresh = {name.lower() for name in self.added}
-        # Where the same text drops it, a column of that name is in no case the old one.
-        fresh |= {name.lower() for name in self.maybe_added if name.lower() in gone}
-        # `RENAME COLUMN a TO b, ADD COLUMN a …`: the new a is empty; b alone follows the old one.
-        return {new: old for new, old in kept.items() if new not in fresh}
+        # `RENAME COLUMN a TO b, ADD COLUMN a …`: the new a is empty; b alone follows the old one. No column that lives
+        # on has the name of one that is added: where both are written (IF NOT EXISTS), the server adds none.
+        return {renamed.get(n.lower(), n).lower(): n for n in names if n.lower() not in gone}
 
     def with_constraints(self, names: dict[str, str]) -> str:
         """The text with its CHECK constraints called as `names` (lower case → new) says."""
@@ -218,10 +216,15 @@ def _read_add(rest: list[Token], found: _Found) -> None:
 
 
 def _listed(rest: list[Token]) -> list[str]:
-    """Columns of `ADD (a INT, b INT)`; keys may stand among them."""
-    last = len(rest) - 1 - next(i for i, t in enumerate(reversed(rest)) if t.is_punct(")"))
-    parts = _split(rest[1:last])
+    """Columns of `ADD (a INT, b INT)`; keys may stand among them. What is behind it (PARTITION BY …) names none."""
+    parts = _split(rest[1 : _closing(rest)])
     return [_name(part) for part in parts if not _is(part, 0, *_KEY_WORDS, "FOREIGN")]
+
+
+def _closing(rest: list[Token]) -> int:
+    """The place of the parenthesis that closes the first one; the end, where none does and the server refuses it."""
+    depths = accumulate(token.is_punct("(") - token.is_punct(")") for token in rest)
+    return next((at for at, depth in enumerate(depths) if depth == 0), len(rest))
 
 
 def _refuse_foreign(rest: list[Token]) -> None:
