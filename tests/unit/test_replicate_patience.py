@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from vreplication.errors import Transient
 from vreplication.mysql.session import LockWait
 
 ROUNDS = 4 * replicate._PATIENCE
+STREAM: Any = SimpleNamespace(route=SimpleNamespace(is_across=False))
 
 
 class _Impatient(Stop):
@@ -46,12 +48,12 @@ def _rounds(monkeypatch: pytest.MonkeyPatch, error: Transient) -> Stop:
 def test_keys_that_are_being_put_back_are_waited_for(monkeypatch: pytest.MonkeyPatch, noted: list[str]) -> None:
     """Of a killed attempt, with a relative that is in use for hours: the workflow was ended after minutes."""
     stop = _rounds(monkeypatch, LockWait("t__vr_new has foreign keys, so nothing is written to it now."))
-    replicate._replicate(None, stop, Setting())  # type: ignore[arg-type]
+    replicate._replicate(STREAM, stop, Setting())
     assert noted == []
 
 
 def test_what_is_lost_again_and_again_ends_it(monkeypatch: pytest.MonkeyPatch, noted: list[str]) -> None:
     stop = _rounds(monkeypatch, Transient("The connection was lost."))
     with pytest.raises(Transient):
-        replicate._replicate(None, stop, Setting())  # type: ignore[arg-type]
+        replicate._replicate(STREAM, stop, Setting())
     assert noted == ["The connection was lost."]

@@ -106,8 +106,10 @@ class MoveDriver(Driver):
         said = read_only.named(error, self.route)
         self.notify(f"{said} Going on when it takes writes.")
         self._tell_waiting(str(said))
+        closed = read_only.closed_of(self.route)
         self.wait(_PAUSE_SECONDS)
-        while read_only.closed_of(self.route):
+        # Of the other one, which may be closed for long behind a switch, nothing is wanted now.
+        while closed and read_only.closed_of(self.route) == closed:
             self.wait(_PAUSE_SECONDS)
         self._tell_waiting(None)
 
