@@ -39,7 +39,7 @@ _CURES = {
 
 
 def cure(option: str, command: str) -> str | None:
-    """A sentence for who knows it from gh-ost or pt-online-schema-change; None: of neither, or not of this command.
+    """A sentence for who knows it from another tool; None: it is of none, or not meant for this command.
 
     command: all words of it, the program's name among them.
     """
