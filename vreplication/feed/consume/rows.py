@@ -38,6 +38,7 @@ _FLOAT = struct.Struct("<f")
 Literal = Callable[[Any], str]
 Key = tuple[str, ...]
 Image = dict[str, Cell]
+_LARGE = 3e38
 
 
 def _number(value: Any) -> str:
@@ -58,9 +59,14 @@ def _approximate(value: float) -> str:
     return shown if "e" in shown else f"{shown}e0"
 
 
+def _float(value: float) -> str:
+    # The shortest text of the largest FLOAT is a little more than that, and a strict session refuses it.
+    return _approximate(value if abs(value) < _LARGE else _FLOAT.unpack(_FLOAT.pack(value))[0])
+
+
 _LITERALS: dict[str, Literal] = {
     **dict.fromkeys(("Tiny", "Short", "Medium", "Long", "LongLong", "Year", "Bit", "Decimal"), _number),
-    **dict.fromkeys(("Float", "Double"), _approximate),
+    **{"Float": _float, "Double": _approximate},
     **dict.fromkeys(("Date", "Time", "DateTime", "Timestamp", "UUID", "INET4", "INET6"), _plain),
     **dict.fromkeys(("String", "Text", "Enum", "Set", "JSON"), text),
     **dict.fromkeys(("Binary", "Blob", "Vector", "Geometry"), binary),
