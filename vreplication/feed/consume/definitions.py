@@ -26,7 +26,7 @@ from vreplication.feed.consume.speaking import as_the_source, connected_as_the_s
 from vreplication.feed.failover import Successors
 from vreplication.mysql.quoting import ident, qualified
 from vreplication.mysql.server import is_mariadb
-from vreplication.mysql.session import NO_SUCH_SCHEMA, NO_SUCH_TABLE, Session, SqlError, connect
+from vreplication.mysql.session import NO_SUCH_SCHEMA, NO_SUCH_TABLE, Session, SqlError, connect, is_passing
 from vreplication.mysql.url import SourceUrl
 from vreplication.pausepoints import reach
 from vreplication.schema.introspect import COUNTER, read_create_sql
@@ -149,6 +149,9 @@ def _execute(session: Session, ddl: Ddl, said: Definition | None, *, is_again: b
             with connected_as_the_source(session, ddl):
                 session.execute_raw(ddl.sql)
         except SqlError as error:
+            # Ended by somebody: what it has done by then is looked for when it is sent again.
+            if is_passing(error):
+                raise
             is_done = error.code in _DONE_BEFORE and (
                 (is_again and _was_done(session, said)) or _is_there(session, ddl, said, error.code)
             )

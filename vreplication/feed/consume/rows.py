@@ -24,7 +24,7 @@ from vreplication.feed.consume.waiting import Waiting
 from vreplication.feed.formats.open import Cell, Change, read_row
 from vreplication.mysql import values
 from vreplication.mysql.quoting import binary, ident, idents, qualified, text
-from vreplication.mysql.session import DUPLICATE, LockWait, Session, SqlError
+from vreplication.mysql.session import DUPLICATE, LockWait, Session, SqlError, is_passing
 from vreplication.schema.introspect import introspect
 from vreplication.schema.losses import loss
 from vreplication.schema.model import Column, Table
@@ -202,6 +202,8 @@ class Target:
             if error.code == DUPLICATE and batch.plan.key:
                 # REPLACE meets a row that another connection is writing at this moment; apply/writer.py has the reason.
                 raise LockWait(error.message) from None
+            if is_passing(error):
+                raise
             # Lost connections and lock waits are no SqlError: what is left fails again however often it is tried.
             raise Terminal(f"Rows of {table.schema}.{table.name} cannot be written: {error.message}.") from None
 

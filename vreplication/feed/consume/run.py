@@ -21,6 +21,7 @@ from vreplication.feed.consume.by_row import ByRow
 from vreplication.feed.consume.by_transaction import ByTransaction
 from vreplication.feed.consume.reading import Reading
 from vreplication.feed.failover import successors
+from vreplication.mysql.session import SqlError, is_passing
 from vreplication.mysql.url import SourceUrl
 
 MODES: dict[str, type[ByRow] | type[ByTransaction]] = {"row": ByRow, "transaction": ByTransaction}
@@ -54,12 +55,16 @@ def consume(
         try:
             if _consume(reading, stop, until):
                 return
-        # A COMMIT without an answer, too: whether it happened is told by the offsets, which are read first of all.
-        except (Transient, Ambiguous) as error:
+        # A COMMIT without an answer, too: whether it happened is told by the offsets, which are read first of all. And
+        # a statement that somebody has killed: MySQL may say so, too, where the whole connection is.
+        except (Transient, Ambiguous, SqlError) as error:
+            is_killed = isinstance(error, SqlError)
+            if is_killed and not is_passing(error):
+                raise
             if reading.has_read:
                 pause, told = _FIRST_PAUSE_SECONDS, ""
             if error.message != told:
-                notify(f"{error.message} Waiting for it.")
+                notify(f"{error.message}. Trying again." if is_killed else f"{error.message} Waiting for it.")
             told = error.message
         finally:
             # Whatever was read goes with it: the next one begins with what is stored, and with nothing else.
