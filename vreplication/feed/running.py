@@ -44,7 +44,7 @@ from vreplication.feed.spoken import Asker
 from vreplication.feed.terms import Feed, Hooks, Settings, Status
 from vreplication.feed.topics import Missing
 from vreplication.mysql.server import is_mariadb
-from vreplication.mysql.session import Session, connect
+from vreplication.mysql.session import Session, SqlError, connect, is_passing
 from vreplication.mysql.url import SourceUrl
 
 log = logging.getLogger(__name__)
@@ -106,8 +106,12 @@ class Service:
             # would fence that one in Kafka, in turn with it.
             except LeaseHeld:
                 raise
-            except (Transient, Ambiguous, Superseded) as error:
+            except (Transient, Ambiguous, Superseded, SqlError) as error:
                 if isinstance(error, Superseded) and not self.hooks.is_ours():
+                    raise
+                # Somebody has killed a statement.
+                is_killed = isinstance(error, SqlError)
+                if is_killed and not is_passing(error):
                     raise
                 self._end_if_gone(error)
                 log.warning("the feed begins again at its progress: %s", error)
@@ -115,7 +119,8 @@ class Service:
                     failures, told = 0, ""
                 if str(error) != told:
                     told = str(error)
-                    self._tell(f"{error} Waiting for it.", 0.0 if failures else _TOLD_SECONDS)
+                    words = f"{error}. Trying again." if is_killed else f"{error} Waiting for it."
+                    self._tell(words, 0.0 if failures else _TOLD_SECONDS)
                 self.stop.wait(_PAUSES[min(failures, len(_PAUSES) - 1)])
                 failures += 1
             else:

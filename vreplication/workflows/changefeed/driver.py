@@ -25,7 +25,7 @@ from vreplication.feed.terms import Status
 from vreplication.masking import mask
 from vreplication.mysql import read_only
 from vreplication.mysql.server import identity_of
-from vreplication.mysql.session import Session, connect
+from vreplication.mysql.session import Session, connect, is_passing
 from vreplication.mysql.url import SourceUrl
 from vreplication.phases import Phase
 from vreplication.settings import ALIVE_SECONDS, BEAT_SECONDS
@@ -231,6 +231,11 @@ class FeedDriver:
                 self.figures = self.figures | {"waiting_for": str(error)}
                 self._closing.wait(1.0)
             except Terminal as error:
+                # A statement that somebody has killed is sent again.
+                if is_passing(error):
+                    log.warning("the feed's heartbeat failed: %s", error)
+                    self._closing.wait(1.0)
+                    continue
                 self._ended = error
                 return
             except Exception as error:  # a silent end of this thread would look like a dead driver
