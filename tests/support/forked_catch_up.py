@@ -38,6 +38,8 @@ class Taken:
         return self._look(os.WNOHANG)
 
     def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is not None:
+            return self.returncode
         ended = os.pidfd_open(self.pid)
         try:
             if not select.select([ended], [], [], timeout)[0]:
