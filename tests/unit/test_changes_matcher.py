@@ -176,6 +176,20 @@ def test_rows_on_disk_need_not_be_read_again(tmp_path: Path) -> None:
     assert second.not_queued == 1 - 9000
 
 
+def test_rows_on_disk_are_there_until_a_checkpoint_names_their_copy(tmp_path: Path) -> None:
+    """A restart that is killed before its first checkpoint leaves them to the next one."""
+    first = Matcher(budget_bytes=100, sorter=DiskSorter(tmp_path))
+    list(first.feed(group(GroupKind.XA_PREPARE, 1, xid=A, rows=3, nbytes=101)))
+    held = first.held()
+    for _ in range(3):
+        killed = Matcher(is_strict=True, sorter=DiskSorter(tmp_path))
+        assert killed.restore(held, position(9)) == position(9)
+    # The one that the checkpoint names, and the last that copied it.
+    assert len(list(tmp_path.iterdir())) == 2
+    [out] = killed.feed(group(GroupKind.XA_COMMIT, 11, xid=A))
+    assert values_of(out.items) == ["1,0", "1,1", "1,2"]
+
+
 def test_a_branch_that_another_one_pushes_to_disk_is_there_at_once(tmp_path: Path) -> None:
     """It was prepared in memory; a checkpoint lists it as being on disk from then on."""
     first = Matcher(budget_bytes=100, sorter=DiskSorter(tmp_path))

@@ -121,9 +121,9 @@ class Matcher:
         """
         missing = [branch for branch in held if not self._adopt(branch)]
         if self._budget.sorter is not None:
-            # Durable first: until then the other runs' folders have the only copy.
             self._budget.sorter.flush()
-            self._budget.sorter.forget_others()
+            # Until a checkpoint names our own copy, another restart finds the rows in those that this one names.
+            self._budget.sorter.forget_others({branch.place[0] for branch in held if branch.place})
         # MariaDB's numbers may go back where several servers write one domain; unless we read again, nothing asks them.
         starts = [branch.start for branch in missing] + ([again_from] if again_from else [])
         self._applied_to = position if starts else None

@@ -34,7 +34,7 @@ import sqlite3
 import struct
 import threading
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -144,10 +144,10 @@ class DiskSorter:
             log.warning("what was put aside in %s is damaged (%s): the log is read again", file, error)
         return count
 
-    def forget_others(self) -> None:
-        """What earlier runs have left is not needed any more. One that is still alive has lost its lease."""
+    def forget_others(self, but: Collection[str] = ()) -> None:
+        """What earlier runs have left is not needed any more, `but` that of these. A living one has lost its lease."""
         for folder in self._home.iterdir():
-            if folder != self._folder:
+            if folder != self._folder and folder.name not in but:
                 _remove(folder)
 
     def read(self, table: int) -> Iterator[Entry]:

@@ -426,6 +426,8 @@ def _react(applied: list[Marker], applier: Applier, run: _Run, of: Stream, home:
             # The end of the log may have been lost with the server (sync_binlog is not 1): "landed" stands in the
             # ledger and in no log, and the gate would wait for it for ever.
             applier.match_landed()
+            # The marker's transaction has saved a checkpoint, which names what this run has on disk.
+            run.sorter.forget_others()
             run.is_fresh = True
         elif marker.kind == markers.CUTOVER:
             _hold(marker, run, of, home)
