@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from vreplication.cutover.blockers import METADATA_LOCK, OLD_SNAPSHOT, PREPARED_BRANCH, Blocker
+from vreplication.cutover.blockers import METADATA_LOCK, OLD_SNAPSHOT, PREPARED_BRANCH, Blocker, blockers
 from vreplication.cutover.filenames import encode
 from vreplication.cutover.reasons import Gate, Reason
 from vreplication.cutover.sentry import comment
 from vreplication.cutover.watchdog import Watchdog
+from vreplication.errors import Terminal
 
 REASON = Reason(code="lag", sentence="Catch-up is behind.")
 SESSION = Blocker(
@@ -58,6 +61,34 @@ def test_idle_session_and_old_snapshot() -> None:
 def test_branch_without_a_connection_is_named_by_its_xid() -> None:
     branch = dataclasses.replace(SESSION, kind=PREPARED_BRANCH, connection_id=None, statement="'g1'")
     assert str(branch) == "XA branch 'g1' is prepared and holds a lock on shop.t; XA COMMIT or XA ROLLBACK it."
+
+
+@dataclasses.dataclass(frozen=True)
+class LockOfNoConnection:
+    """Asked for the holders of a table's lock it names none; recovered: what XA RECOVER gives."""
+
+    recovered: list[tuple[object, ...]] | None
+
+    def rows(self, sql: str) -> list[tuple[object, ...]]:
+        if not sql.startswith("XA RECOVER"):
+            return [(None,)]
+        if self.recovered is None:
+            raise Terminal("not allowed")
+        return self.recovered
+
+
+@pytest.mark.parametrize(
+    ("recovered", "named"),
+    [([], []), (None, [""]), ([(1, 2, 0, "0x6731")], ["X'6731',X'',1"])],
+    ids=["none is prepared", "not allowed to know", "one is prepared"],
+)
+def test_a_lock_of_no_connection_is_a_branch_only_where_one_may_be_prepared(
+    recovered: list[tuple[object, ...]] | None, named: list[str]
+) -> None:
+    """Or it is that of a connection which came or went while MySQL was asked."""
+    session, server = (cast(Any, each) for each in (LockOfNoConnection(recovered), SimpleNamespace(is_mariadb=False)))
+    found = blockers(session, server, "shop", "t", own=frozenset())
+    assert [(each.kind, each.statement) for each in found] == [(PREPARED_BRANCH, name) for name in named]
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,10 @@ def _named(
 
 
 def _branches(session: Session, server: Server, table: str) -> list[Blocker]:
-    """The lock's owner is a branch without a connection; which one, the server does not say, so all are named."""
+    """The lock's owner is a branch without a connection; which one, the server does not say, so all are named.
+
+    None where none is prepared: then it was a connection's, which came or went while the server was asked.
+    """
     names = branch_names(session, server)
     return [
         Blocker(
@@ -196,7 +199,7 @@ def _branches(session: Session, server: Server, table: str) -> list[Blocker]:
             statement=name,
             table=table,
         )
-        for name in names or [""]
+        for name in ([""] if names is None else names)
     ]
 
 
