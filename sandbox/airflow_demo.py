@@ -129,8 +129,12 @@ def stop() -> int:
         while _living():
             time.sleep(0.2)
     deployment().end_left_over()
-    for old in ("pid", "ready", "failed"):
-        state(old).unlink(missing_ok=True)
+    begun = [old for old in map(state, ("pid", "ready", "failed")) if old.exists()]
+    for old in begun:
+        old.unlink(missing_ok=True)
+    if not begun:
+        _say(f"Nothing of `make airflow` runs with its files in {home()}.")
+        return 0
     _say("Stopped. Tables, runs and connections are gone; `make airflow` starts afresh.")
     return 0
 
