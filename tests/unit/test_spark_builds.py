@@ -1,4 +1,4 @@
-"""What an executor of a cluster does whose package is of another build than its driver's: nothing, and it is said."""
+"""What a worker of Spark does whose package is of another build than its driver's: nothing, and it is said."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class _Rdd:
 class Executors(LocalSpark):
     """Each task in a process of its own, which has the package that is in a folder."""
 
-    def __init__(self, folder: Path, master: str = "spark://cluster:7077") -> None:
-        self.folder, self.master = folder, master  # type: ignore[misc]
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
 
     def parallelize(self, items: Sequence[Any], _: int = 1) -> Any:
         return _Rdd(self.folder, list(items))
@@ -59,8 +59,8 @@ def installed(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def collect(installed: Path, master: str = "spark://cluster:7077") -> list[Any]:
-    return Jobs(context=Executors(installed, master), purpose="test").collect(str, [SLICE])
+def collect(installed: Path) -> list[Any]:
+    return Jobs(context=Executors(installed), purpose="test").collect(str, [SLICE])
 
 
 def test_the_same_build_elsewhere_does_the_work(installed: Path) -> None:
@@ -72,6 +72,7 @@ def test_another_build_reads_no_slice_with_its_bounds_exchanged(installed: Path)
     source = installed / "vreplication/backfill/slices.py"
     exchanged = "".join(reversed(FIELDS.splitlines(keepends=True)))
     source.write_text(source.read_text().replace(FIELDS, exchanged))
-    assert "first=200" in collect(installed, "local[2]")[0], "pickle tells fields by their names now"
-    with pytest.raises(Transient, match="An executor of Spark's has another build of vreplication"):
+    read = Executors(installed).parallelize([SLICE]).map(str).collect()
+    assert "first=200" in read[0], "pickle tells fields by their names now"
+    with pytest.raises(Transient, match="A worker of Spark's has another build of vreplication"):
         collect(installed)

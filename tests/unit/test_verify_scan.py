@@ -105,8 +105,6 @@ def test_checksums_of_ranges_add_up() -> None:
 class FakeSpark:
     """Runs a job in the thread that submits it."""
 
-    master = "local[2]"
-
     def __init__(self) -> None:
         self.running = 0
         self.most = 0

@@ -13,7 +13,12 @@ import sys
 from pathlib import Path
 
 # By name: what verifies stands on what copies, and is only brought along here.
-LOADED = ("pyspark.worker", "vreplication.rowcopy.spark_job", "vreplication.verify.spark_job")
+LOADED = (
+    "pyspark.worker",
+    "vreplication.rowcopy.spark_job",
+    "vreplication.spark.builds",
+    "vreplication.verify.spark_job",
+)
 
 
 def _prefer_installed() -> None:

@@ -7,7 +7,6 @@ are over, and the work's own fences take over; an error of ours comes out as tha
 from __future__ import annotations
 
 import contextlib
-import re
 import secrets
 import threading
 import time
@@ -55,10 +54,6 @@ class Jobs:
 
     def collect(self, work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
         """What `work` gives for each item, each in a task of its own. Raises Transient where it is of another build."""
-        found: list[Any]
-        if _are_here(str(self.context.master)):
-            found = self.context.parallelize(items, len(items)).map(work).collect()
-            return found
         found = self.context.parallelize(builds.pack(items), len(items)).map(builds.packed(work)).collect()
         return builds.results(found)
 
@@ -77,11 +72,6 @@ class Jobs:
                 with contextlib.suppress(Exception):
                     self.context.cancelJobGroup(self.group)
                 thread.join(_AGAIN_SECONDS)
-
-
-def _are_here(master: str) -> bool:
-    """Its workers are forked here, from what this process has been started from."""
-    return re.match(r"local(\[|$)", master) is not None
 
 
 def heed_signal(error: BaseException, check: Callable[[], None], jvm: Popen[bytes] | None = None) -> None:
