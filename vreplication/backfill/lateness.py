@@ -22,6 +22,8 @@ from vreplication.mysql.url import SourceUrl
 POLL_SECONDS = 5.0
 _SKEW = timedelta(minutes=5)
 """The scheduler's clock may be that much before the source's."""
+_RECOVERY = timedelta(hours=1)
+"""How long a server may recover at most, from its start until it has dated its prepared branches."""
 _PATIENCE = 60
 """Seconds for each of `lateness_minutes` that an open transaction is waited for."""
 # InnoDB renews what it shows when it has not been read for 100 ms.
@@ -96,7 +98,8 @@ class Waiter:
         if not self._kept:
             # Which of them were found, and which began later, is told nowhere. So those of the first look count: with
             # all that come there would be one at each look, where an application prepares branches all the time.
-            is_behind = _started(probe) >= in_utc(self.end)
+            # It dates them when it recovers, which may take long and comes behind the start that it tells of.
+            is_behind = _started(probe) >= in_utc(self.end) - _RECOVERY
             self._kept.append(frozenset(str(each[3]) for each in found if is_behind and _is_prepared(each)))
         left = [each for each in found if _is_prepared(each) and str(each[3]) in self._kept[0]]
         told = f"said to have begun at {left[0][1]} UTC" if left else ""
