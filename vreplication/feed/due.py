@@ -13,9 +13,9 @@ _IDLE_SECONDS = 1.0
 # So early ones take a quarter of the time at the most: 1 of 1 + 3.
 _LEAST_BETWEEN, _EARLY_BETWEEN = 0.5, 3.0
 """Between two commits, of the time that the first one took: when the second is due, and when it is an early one."""
-# An interval of 50 ms says that latency matters more than CPU time: early commits then take half of the time, no more.
-_SHORT_SHARE, _SHORT_BETWEEN = 0.2, 1.0
-"""Where that share of the interval is less than an early commit would wait: wait so long, or so much of a commit."""
+# An interval of 50 ms says that latency matters more than CPU time: early ones take half of the time then.
+_SHORT_SECONDS, _SHORT_BETWEEN = 0.1, 1.0
+"""Of an interval so short: what is between two commits, of the time that the first one took."""
 _REMEMBERED = 8
 
 
@@ -47,7 +47,7 @@ class Due:
         least = min(self.commit_seconds, (now - began) * _LEAST_BETWEEN)
         self.rows_at = max(began + self.commit_seconds, now + least)
         self._taken += (now - began - self._taken) / _REMEMBERED
-        short = max(self._taken * _SHORT_BETWEEN, self.commit_seconds * _SHORT_SHARE)
-        gap = max(self.gap_seconds, min(self._taken * _EARLY_BETWEEN, short))
+        between = _SHORT_BETWEEN if self.commit_seconds <= _SHORT_SECONDS else _EARLY_BETWEEN
+        gap = max(self.gap_seconds, self._taken * between)
         self.early_at = min(now + gap, self.rows_at)
         self.idle_at = now + _IDLE_SECONDS

@@ -101,7 +101,11 @@ class FeedSpec(BaseModel):
         le=10_000,
         title="Shortest time between commits (milliseconds)",
         description="Milliseconds between two commits, at the least, where nothing more is there to be sent.",
-        json_schema_extra=ask("how", metavar="MS", default_words="three times as long as a commit takes"),
+        json_schema_extra=ask(
+            "how",
+            metavar="MS",
+            default_words="three times as long as a commit takes, or once if the interval is 100 ms or less",
+        ),
     )
     max_message: str | None = Field(
         default=None,
