@@ -9,7 +9,6 @@ What must stay true: a table of ours, a shadow or a retired table is never sent;
 
 from __future__ import annotations
 
-import contextlib
 import fnmatch
 import logging
 import threading
@@ -28,7 +27,7 @@ from vreplication.feed.values import Decode, PlainRow, decoder, decoders
 from vreplication.mysql.quoting import ident
 from vreplication.mysql.remark import read_remark
 from vreplication.mysql.server import is_mariadb
-from vreplication.mysql.session import QUERY_KILLED, Session, SqlError
+from vreplication.mysql.session import QUERY_KILLED, Session, SqlError, is_passing
 from vreplication.schema.introspect import introspect
 from vreplication.schema.model import Column, Key, Table
 from vreplication.settings import SIDECAR
@@ -395,9 +394,12 @@ def _all_collations(session: Session) -> dict[int, str]:
     """Names by id. MariaDB's newer ones have an id for each character set."""
     found = session.rows("SELECT ID, COLLATION_NAME FROM information_schema.COLLATIONS WHERE ID IS NOT NULL")
     # MySQL has a table of this name, too, but without ids.
-    with contextlib.suppress(SqlError):
+    try:
         found += session.rows(
             "SELECT ID, FULL_COLLATION_NAME FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY"
             " WHERE ID IS NOT NULL"
         )
+    except SqlError as error:
+        if is_passing(error):
+            raise
     return {int(number): str(name) for number, name in found}

@@ -19,7 +19,7 @@ from vreplication.errors import Terminal
 from vreplication.feed.catalog import Filter
 from vreplication.feed.messages import Header
 from vreplication.mysql.server import is_mariadb
-from vreplication.mysql.session import Session, SqlError
+from vreplication.mysql.session import Session, SqlError, is_passing
 
 HEADER = "vr-session"
 _MODES = (
@@ -252,7 +252,9 @@ def _named(source: Session, number: int) -> str:
     before = source.value("SELECT @@SESSION.lc_time_names")
     try:
         source.execute_raw(f"SET SESSION lc_time_names={number}")
-    except SqlError:
+    except SqlError as error:
+        if is_passing(error):
+            raise
         return ""
     try:
         return str(source.value("SELECT @@SESSION.lc_time_names"))

@@ -26,7 +26,7 @@ from vreplication.feed.messages import KeyOnly, Place, Row
 from vreplication.feed.snapshot import plain_reader
 from vreplication.mysql.quoting import ident, qualified
 from vreplication.mysql.server import identity_of, is_mariadb
-from vreplication.mysql.session import Session, SqlError, connect
+from vreplication.mysql.session import Session, SqlError, connect, is_passing
 from vreplication.mysql.url import SourceUrl
 from vreplication.pausepoints import reach
 from vreplication.schema.introspect import introspect
@@ -169,6 +169,9 @@ class Asking:
                 f"SELECT {cells} FROM {qualified(change.schema, change.table)} WHERE {where} {lock}"
             )
         except SqlError as error:
+            # Ended by somebody while it waited for the row: it is asked again.
+            if is_passing(error):
+                raise
             raise Terminal(f"A row of {change.schema}.{change.table} cannot be asked: {error.message}.") from None
         return plain(found[0]) if found else None
 

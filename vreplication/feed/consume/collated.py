@@ -24,7 +24,7 @@ from vreplication.feed.consume.speaking import cut_of
 from vreplication.feed.spoken import default_of_utf8mb4
 from vreplication.mysql.quoting import qualified
 from vreplication.mysql.server import is_mariadb
-from vreplication.mysql.session import Session, SqlError
+from vreplication.mysql.session import Session, SqlError, is_passing
 from vreplication.mysql.text import Token, Unreadable
 from vreplication.schema.carry import is_of_another_unicode
 from vreplication.schema.introspect import introspect, introspect_temporary
@@ -213,9 +213,12 @@ def _is_known(session: Session, collation: str) -> bool:
         return False
     for sql in _KNOWN:
         # Only MariaDB has the second column.
-        with contextlib.suppress(SqlError):
+        try:
             if session.value(sql, (collation,)) is not None:
                 return True
+        except SqlError as error:
+            if is_passing(error):
+                raise
     return False
 
 

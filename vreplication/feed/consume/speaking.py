@@ -24,7 +24,7 @@ from vreplication.feed.spoken import (
     zone_of_system,
 )
 from vreplication.mysql.server import is_mariadb
-from vreplication.mysql.session import ConnectionLost, Session, SqlError
+from vreplication.mysql.session import ConnectionLost, Session, SqlError, is_passing
 from vreplication.mysql.text import Token
 
 _UTF8MB4 = 45
@@ -80,6 +80,8 @@ def _set(session: Session, assignment: str, ddl: Ddl, cure: str) -> None:
     try:
         session.execute_raw(f"SET SESSION {assignment}")
     except SqlError as error:
+        if is_passing(error):
+            raise
         raise Terminal(
             f"A DDL of the feed was run in a session that the target cannot have: {error.message}. It is:"
             f" {ddl.sql[:500]}",
