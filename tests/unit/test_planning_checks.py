@@ -292,6 +292,13 @@ def test_grants_that_the_server_does_not_add_up(lines: list[str], lacks: list[st
     assert missing(parse_grants(lines), frozenset({"SELECT", "TRIGGER"}), "a_b") == lacks
 
 
+@pytest.mark.parametrize(("is_mariadb", "lacks"), [(True, ["TRIGGER"]), (False, [])])
+def test_of_two_patterns_each_server_takes_another_one(is_mariadb: bool, lacks: list[str]) -> None:
+    lines = ["GRANT SELECT ON `app_prod`.* TO `u`@`%`", "GRANT ALL PRIVILEGES ON `app\\_%`.* TO `u`@`%`"]
+    grants = parse_grants(lines, is_mariadb=is_mariadb)
+    assert missing(grants, frozenset({"SELECT", "TRIGGER"}), "app_prod") == lacks
+
+
 def test_all_privileges_are_all() -> None:
     grants = parse_grants(["GRANT ALL PRIVILEGES ON *.* TO `root`@`localhost` WITH GRANT OPTION"])
     assert missing(grants, frozenset({"SELECT", "XA_RECOVER_ADMIN"}), "*") == []

@@ -7,9 +7,9 @@ MySQL has taken back for the schema (partial_revokes).
 
 from __future__ import annotations
 
-import math
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from vreplication.errors import Refused
 from vreplication.mysql.quoting import ident
@@ -54,6 +54,9 @@ _ALIASES = {
     "REPLICATION REPLICA": "REPLICATION SLAVE",
     "SYSTEM_VARIABLES_ADMIN": "SESSION_VARIABLES_ADMIN",
 }
+_OWN = "SHOW GRANTS"
+_EVERYTHING = frozenset({"ALL PRIVILEGES", "ALL"})
+_LONGEST_NAME = 64
 # Lines of routines (ON PROCEDURE …) do not match: no right of ours is one on a routine.
 _NAME = r"`(?:[^`]|``)*`"
 _LINE = re.compile(
@@ -66,7 +69,8 @@ _LINE = re.compile(
 class Grant:
     """Privileges on everything ("*"), on the schemas that match a pattern, or on one table. whom: a user or a role.
 
-    is_taken: those on everything do not hold for this schema (MySQL's partial_revokes).
+    is_taken: those on everything do not hold for this schema (MySQL's partial_revokes). breadth: of the schema's
+    pattern; of several that match a server takes the one with the least.
     """
 
     privileges: frozenset[str]
@@ -74,6 +78,7 @@ class Grant:
     table: str
     whom: str = ""
     is_taken: bool = False
+    breadth: tuple[int, ...] = ()
 
     def covers(self, schema: str, table: str) -> bool:
         """True when it holds for the table; "*" asks for all tables of the schema, or for all schemas."""
@@ -90,23 +95,25 @@ def _matches(pattern: str, schema: str) -> bool:
     return re.fullmatch(text, schema, re.S | re.I) is not None
 
 
-def parse_grants(lines: list[str]) -> list[Grant]:
+def parse_grants(lines: list[str], *, is_mariadb: bool = False) -> list[Grant]:
     """Read SHOW GRANTS; lines of roles and proxies say nothing about tables."""
     found = []
     for line in lines:
         match = _LINE.match(line)
         if match and not line.startswith("GRANT PROXY"):
-            found.append(_grant(match))
+            found.append(_grant(match, _names_matched if is_mariadb else _first_wildcard))
     return found
 
 
-def _grant(match: re.Match[str]) -> Grant:
+def _grant(match: re.Match[str], breadth: Callable[[str], tuple[int, ...]]) -> Grant:
     # A list of columns behind a privilege, SELECT (a, b), has commas of its own.
     names = {name.strip().upper() for name in re.sub(r"\([^)]*\)", "", match["what"]).split(",")}
     schema, table = map(_plain, re.findall(rf"{_NAME}|\*", match["where"]))
     both = frozenset(names | {_ALIASES[name] for name in names if name in _ALIASES})
     is_taken = match["verb"] == "REVOKE"
-    return Grant(privileges=both, schema=schema, table=table, whom=match["whom"], is_taken=is_taken)
+    return Grant(
+        privileges=both, schema=schema, table=table, whom=match["whom"], is_taken=is_taken, breadth=breadth(schema)
+    )
 
 
 def _plain(name: str) -> str:
@@ -116,7 +123,7 @@ def _plain(name: str) -> str:
 def missing(grants: list[Grant], wanted: frozenset[str], schema: str, table: str = "*") -> list[str]:
     held = _held(grants, schema, table)
     # Both servers sum all rights on one schema up so; MySQL names them one by one where they are on all schemas.
-    if "ALL PRIVILEGES" in held or "ALL" in held:
+    if held & _EVERYTHING:
         return []
     return sorted(wanted - held)
 
@@ -131,32 +138,50 @@ def _held(grants: list[Grant], schema: str, table: str) -> set[str]:
 
 
 def _on_schema(grants: list[Grant]) -> set[str]:
-    """Of each user or role the server takes one alone, the most specific, and does not add the others."""
+    """Of each user, and on MariaDB of each role, the server takes the most specific one alone."""
     held: set[str] = set()
     for whom in {grant.whom for grant in grants}:
         own = [grant for grant in grants if grant.whom == whom]
-        first = max(_specific(grant.schema) for grant in own)
-        # Which of two it takes where both have their first wildcard at one place cannot be told.
-        held |= frozenset.intersection(*(grant.privileges for grant in own if _specific(grant.schema) == first))
+        least = min(grant.breadth for grant in own)
+        # Which of two it takes that are as broad as each other cannot be told.
+        held |= _of_each([grant.privileges for grant in own if grant.breadth == least])
     return held
 
 
-def _specific(pattern: str) -> float:
-    """How far it goes before its first wildcard, as both servers sort them."""
+def _of_each(held: list[frozenset[str]]) -> frozenset[str]:
+    """What all of them have."""
+    some = [each for each in held if not each & _EVERYTHING]
+    return frozenset.intersection(*some) if some else held[0]
+
+
+def _first_wildcard(pattern: str) -> tuple[int, ...]:
+    """MySQL sorts patterns by where the first wildcard stands, the latest first."""
     plain = re.match(r"(?:\\.|[^%_])*", pattern, re.S)
     end = plain.end() if plain else 0
-    return math.inf if end == len(pattern) else end
+    return (0,) if end == len(pattern) else (1, -end)
+
+
+def _names_matched(pattern: str) -> tuple[int, ...]:
+    """MariaDB sorts them by how many names they match: any with a % behind those with _ alone, but for long ones."""
+    parts = re.findall(r"\\.|%+|.", pattern, re.S)
+    many, one = sum(part[0] == "%" for part in parts), parts.count("_")
+    rest = _LONGEST_NAME - (len(parts) - many) if many else 0
+    return (2 * rest + 1, many, one) if rest > one else (2 * one, rest, many)
 
 
 def read_grants(session: Session, *, is_mariadb: bool) -> list[Grant]:
     """The user's own grants and those of its active roles."""
-    statement = "SHOW GRANTS"
+    statement = _OWN
     if not is_mariadb:
         # MySQL lists a role by its name alone, unless it is told which ones to look into.
         roles = str(session.value("SELECT CURRENT_ROLE()") or "NONE")
         if roles.upper() != "NONE":
             statement = f"SHOW GRANTS FOR CURRENT_USER() USING {roles}"
-    return parse_grants([str(row[0]) for row in session.rows(statement)])
+    found = parse_grants([str(row[0]) for row in session.rows(statement)], is_mariadb=is_mariadb)
+    if statement == _OWN:
+        return found
+    # With a role MySQL adds up all that match, and shows all of them as the user's own.
+    return [replace(grant, whom=f"{grant.whom} {number}") for number, grant in enumerate(found)]
 
 
 def may_create_triggers(session: Session, *, is_mariadb: bool) -> bool:
