@@ -67,15 +67,17 @@ def test_walked_splits_are_even(database: Database, kind: str) -> None:
     assert max(numbers) <= 500
 
 
-@pytest.mark.parametrize("estimate", [0, 32_000, 2_000_000])
-def test_walk_corrects_its_step(database: Database, estimate: int) -> None:
+@pytest.mark.parametrize(
+    ("wanted", "estimate", "made"), [(16, 0, 4), (16, 32_000, 4), (16, 2_000_000, 4), (2, 21_000, 1)]
+)
+def test_walk_corrects_its_step(database: Database, wanted: int, estimate: int, made: int) -> None:
     """Whatever the statistics say; and of a middling table a quarter of the splits that are wanted is enough."""
     fill = (f"INSERT INTO t {THOUSAND} SELECT i FROM n", *doubled("id", 1, 5))
     case = make_case(database, "CREATE TABLE t (id INT PRIMARY KEY)", fill=fill)
     mapping = replace(case.mapping, source=replace(case.mapping.source, estimated_rows=estimate))
-    numbers = counts(case, cut(case.session, mapping, whole(case), 16))
-    assert len(numbers) == 4
-    assert max(numbers) <= 32_000 / 4 * 1.3
+    numbers = counts(case, cut(case.session, mapping, whole(case), wanted))
+    assert len(numbers) == made
+    assert max(numbers) <= 32_000 / made * 1.3
 
 
 SKEWED = {

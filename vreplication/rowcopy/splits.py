@@ -84,7 +84,7 @@ def _enough(wanted: int, rows: int) -> int:
     """Of a middling table fewer splits do: each begins with small chunks, which cost what large ones do."""
     if rows < MIDDLING_ROWS:
         return wanted
-    return min(wanted, max(wanted // FINENESS, rows // SPLIT_ROWS))
+    return min(wanted, max(1, wanted // FINENESS, rows // SPLIT_ROWS))
 
 
 class _TooFar(Exception):
