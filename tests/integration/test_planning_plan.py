@@ -222,10 +222,12 @@ def test_an_unended_workflow_on_the_table_is_refused(database: Database, session
     workflows.create(session, row)
     plan = run(database, session, SIMPLE, "ADD x INT")
     assert "w-9" in refusal(plan, "other workflows").sentence
-    # Other tables to this server, and the same to the collation of our columns.
-    for other in ("T", "ť"):
-        database.admin.execute_raw(f"CREATE TABLE {other} {SIMPLE}")
-        assert make_plan(session, make_spec(table=other, alter="ADD x INT")).refusals == ()
+    # Another table, and the same to the collation of our columns.
+    database.admin.execute_raw(f"CREATE TABLE ť {SIMPLE}")
+    assert make_plan(session, make_spec(table="ť", alter="ADD x INT")).refusals == ()
+    # To the server too; but its DDL would end the workflow, for which case counts for nothing.
+    database.admin.execute_raw(f"CREATE TABLE T {SIMPLE}")
+    assert "w-9" in refusal(make_plan(session, make_spec(table="T", alter="ADD x INT")), "other workflows").sentence
     session.execute_raw("UPDATE _vreplication.workflow SET phase='complete' WHERE id='w-9'")
     assert make_plan(session, make_spec(table="t", alter="ADD x INT")).refusals == ()
 

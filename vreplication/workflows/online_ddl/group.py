@@ -104,7 +104,7 @@ def _not_apart(one: tuple[str, str], other: tuple[str, str]) -> Refused:
         return Refused(f"{'.'.join(one)} is named twice.", cure="Put all its changes into one ALTER.")
     return Refused(
         f"{'.'.join(other)} and {'.'.join(one)} differ in case alone.",
-        cure="Put all changes into one ALTER where they are one table, else give each a command of its own.",
+        cure="Put all changes into one ALTER where they are one table, else change one after the other.",
     )
 
 
