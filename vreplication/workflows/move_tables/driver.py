@@ -16,7 +16,7 @@ from dataclasses import fields, replace
 from vreplication.clock import SYSTEM
 from vreplication.engine.child import StreamCatchUp
 from vreplication.engine.driver import Driver
-from vreplication.errors import Superseded, Transient, VReplicationError
+from vreplication.errors import Ambiguous, Superseded, Transient, VReplicationError
 from vreplication.mysql import read_only
 from vreplication.mysql.ends import Ends, Route
 from vreplication.mysql.session import Session, connect
@@ -91,7 +91,7 @@ class MoveDriver(Driver):
     def ride_out(self, error: VReplicationError) -> None:
         """Either server may have been lost. Raises `error` when one stays away, or when nothing gets on.
 
-        One that is read-only is waited for, however long: writes may be denied until we go on.
+        One that is read-only is waited for as long, for writes may be denied until we go on.
         """
         if read_only.says_so(error):
             return self._wait_writable(error)
@@ -106,12 +106,20 @@ class MoveDriver(Driver):
         said = read_only.named(error, self.route)
         self.notify(f"{said} Going on when it takes writes.")
         self._tell_waiting(str(said))
-        closed = read_only.closed_of(self.route)
+        closed, until = read_only.closed_of(self.route), SYSTEM.monotonic() + OUTAGE_SECONDS
         self.wait(_PAUSE_SECONDS)
-        # Of the other one, which may be closed for long behind a switch, nothing is wanted now.
+        # Of the other one, which may be closed for long behind a switch, nothing is wanted now. And not without an end:
+        # a user whom read_only does not bind may have been refused by the other one.
         while closed and read_only.closed_of(self.route) == closed:
+            if SYSTEM.monotonic() > until:
+                raise error
             self.wait(_PAUSE_SECONDS)
         self._tell_waiting(None)
+        try:
+            reached = self._returned()
+        except (Transient, Ambiguous):
+            raise error from None
+        self._count_outage(error, reached)
 
     def _tell_waiting(self, words: str | None) -> None:
         """As far as home can be told: it may be the one that takes no writes."""
