@@ -84,7 +84,9 @@ class Entry:
     @property
     def tables(self) -> frozenset[tuple[str, str]]:
         """Schema and name of all that it has; `*` of one that asks for all tables of its source."""
-        return frozenset((self.schema, str(name)) for name in (self.table, *(self.spec.get("tables") or ())))
+        asked = [str(name) for name in (self.table, *(self.spec.get("tables") or ()))]
+        # Of schema.name the name as well: one too many is harmless.
+        return frozenset((self.schema, name) for each in asked for name in (each, each.rpartition(".")[2]))
 
 
 def about(kind: str, schema: str, table: str, what: object) -> tuple[object, ...]:
