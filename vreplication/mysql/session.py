@@ -239,6 +239,13 @@ class Session:
                 self._connection.commit()
         except ConnectionLost as error:
             raise Ambiguous(f"The connection was lost while committing: {error.message}") from None
+        except LockWait:
+            # The server has rolled it back.
+            raise
+        except Transient:
+            # Refused by a limit of our account, and open yet: the next transaction would commit it.
+            self.abort()
+            raise
 
     def rollback(self) -> None:
         """Roll back; on a connection that is gone the server has done so already."""
