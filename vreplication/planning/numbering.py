@@ -27,8 +27,10 @@ def numbering(facts: Facts) -> Check:
             " gives these numbers, and a copy does not.",
             "Give them numbers by UPDATE first, or run a plain ALTER TABLE.",
         )
+    null = ", and one with NULL ends the workflow" if column.is_nullable else ""
     return warn(
-        _NAME, f"{column.name} becomes AUTO_INCREMENT: a row that is written with 0 in it before the cut-over keeps it."
+        _NAME,
+        f"{column.name} becomes AUTO_INCREMENT: a row that is written with 0 in it before the cut-over keeps it{null}.",
     )
 
 

@@ -12,6 +12,7 @@ from functools import partial
 from itertools import pairwise
 
 from vreplication import names
+from vreplication.mysql.quoting import qualified
 from vreplication.mysql.session import Session
 from vreplication.mysql.text import Token, tokens
 from vreplication.planning import foreign, keeping
@@ -319,6 +320,13 @@ def new_columns(facts: Facts) -> Check:
     known = {pair.target.name for pair in facts.mapping.pairs} if facts.mapping else set()
     added = [c for c in facts.target.columns if c.name not in known] if facts.target and facts.mapping else []
     if zero := [p.target.name for p in facts.mapping.pairs if _is_zero_day(facts, p)] if facts.mapping else []:
+        if not facts.session.row(f"SELECT 1 FROM {qualified(facts.source.schema, facts.source.name)} LIMIT 1"):
+            return refuse(
+                "new columns",
+                f"{zero[0]} is added NOT NULL without a default, and a row that is written meanwhile would have a date"
+                " of zero, which the server's sql_mode forbids (NO_ZERO_DATE).",
+                "The table is empty now: run a plain ALTER TABLE, or give the column a DEFAULT.",
+            )
         return refuse(
             "new columns",
             f"{zero[0]} is added NOT NULL without a default, so existing rows would have a date of zero, which the"
