@@ -182,7 +182,7 @@ def test_a_move_shows_both_servers_and_each_table(
     ]
     assert told["state"] == "waiting"
     assert any("release move-1" in reason for reason in told["gate"]["reasons"])
-    assert buttons_of(client, "move-1") == ["pause", "release", "cancel"]
+    assert buttons_of(client, "move-1") == ["pause", "release"]
     for path in ("/", "/workflows/move-1"):
         text = client.get(path).text
         assert "shop.items" in text
@@ -381,4 +381,4 @@ def test_what_was_switched_back_goes_there_again_by_a_release_alone(
     told = clients["admin"].get("/api/workflows/move-1").json()
     assert (told["state"], told["words"]["expected"]) == ("waiting", "Release the cut-over.")
     assert told["words"]["safety"] == "The source, old.example:3306, serves again; the target is kept level."
-    assert buttons_of(clients["admin"], "move-1") == ["pause", "release", "cancel"]
+    assert buttons_of(clients["admin"], "move-1") == ["pause", "release"]
