@@ -260,6 +260,13 @@ def test_a_row_is_never_read_from_the_source_as_it_was_before_its_message(
         waits = "SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_state='LOCK WAIT'"
         wait_until(lambda: one.error or source.admin.value(waits), "nobody waits for the row")
         assert target.admin.rows("SELECT id FROM docs") == []
+        # A tool that ends what waits: it is asked again, and waits again.
+        asked = source.admin.value(
+            "SELECT trx_mysql_thread_id FROM information_schema.INNODB_TRX WHERE trx_state='LOCK WAIT'"
+        )
+        source.admin.execute_raw(f"KILL QUERY {asked}")
+        is_asked = f"{waits} AND trx_mysql_thread_id<>{asked}"
+        wait_until(lambda: one.error or source.admin.value(is_asked), "it is not asked again")
         writing.execute_raw("COMMIT")
         wait_until(lambda: one.error or level(source, target), "the target is not level")
     assert [(id, text[:3]) for id, text in target.admin.rows("SELECT id, t FROM docs")] == [(1, "new"), (4, "aaa")]
