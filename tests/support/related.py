@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from vreplication.errors import Transient, VReplicationError
-from vreplication.mysql.session import Session, connect
+from vreplication.mysql.session import LockWait, Session, connect
 from vreplication.mysql.url import SourceUrl
 
 TABLES = ("orders", "items")
@@ -71,11 +72,16 @@ class Related:
         while not self.errors and (self.writes < writes or self.reads < reads):
             waited.wait(0.02)
 
-    def _guarded(self, run: object) -> None:
-        try:
-            run()  # type: ignore[operator]
-        except VReplicationError as error:
-            self.errors.append(str(error))
+    def _guarded(self, run: Callable[[], None]) -> None:
+        while not self._over.is_set():
+            try:
+                run()
+            except LockWait as error:
+                # Of a reader: it waits for both tables, too.
+                self.deadlocks.append(str(error))
+            except VReplicationError as error:
+                self.errors.append(str(error))
+                return
 
     def _write(self, number: int) -> None:
         draw = random.Random(number)
