@@ -134,7 +134,8 @@ def command(act: Callable[[Request], int]) -> Callable[..., None]:
         workflow = values["workflow"]
         name = names.check_workflow(workflow) if workflow is not None else names.new_workflow(_stem(tables))
         given = asked.given(Spec, {field: value for field, value in values.items() if field not in _TABLES})
-        for own in (table.options for table in tables):
+        # One that is named may have begun with an earlier release, and goes on by the same command.
+        for own in (table.options for table in tables if workflow is None):
             check_limit(own.get("lag_replicas", given["lag_replicas"]), own.get("max_lag", given["max_lag"]))
         if given["lag_replicas"] is None:
             # Whose login is given is meant to be looked at.
