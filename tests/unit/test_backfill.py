@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -307,6 +308,8 @@ class Killed(LocalSpark):
 def test_airflow_may_try_again_where_spark_was_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A terminal error fails the task for good: the interval would be left as it is."""
     monkeypatch.setattr(jobs, "SIGNAL_SECONDS", 0.1)
+    # Spark's own asks a session that another test may have ended.
+    monkeypatch.setattr("pyspark.InheritableThread", threading.Thread)
     part: Any = Slice(span=Walls(low=datetime(2026, 1, 1), high=datetime(2026, 1, 2)))
     task: Any = None
     with pytest.raises(Transient, match="Spark could not run the backfill"):
