@@ -145,7 +145,7 @@ def test_a_branch_that_a_restarted_server_has_found_prepared_is_waited_for(
     branch, later = f"'{seeing.source.name}'", f"'{seeing.source.name} later'"
     end = _prepare(seeing, branch, 2) - timedelta(hours=1)
     at(end + timedelta(minutes=20))
-    monkeypatch.setattr(lateness, "_started", lambda _: end - timedelta(minutes=1))
+    monkeypatch.setattr(lateness, "_started", lambda _: end - timedelta(hours=2))
     assert copy(seeing, end).inserted == 0
     monkeypatch.setattr(lateness, "_started", lambda _: end + timedelta(minutes=1))
     told: list[str] = []
