@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -110,7 +111,7 @@ def test_what_a_job_has_not_begun_in_its_time_is_given_back(case: CopyCase, monk
     parallelize = spark.parallelize
 
     def counted(items: Any, count: int = 1) -> Any:
-        jobs.append(len(items[0][1]))
+        jobs.append(len(pickle.loads(items[0])[1]))
         return parallelize(items, count)
 
     monkeypatch.setattr(spark, "parallelize", counted)
