@@ -10,6 +10,7 @@ import os
 import random
 import secrets
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from vreplication.feed.dispatch import Rule
 from vreplication.feed.formats.open import Open, read_row
 from vreplication.feed.lanes import lanes_of
 from vreplication.feed.messages import Kind, Tags, read_tags
+from vreplication.feed.progress import Progress
 from vreplication.feed.running import Service
 from vreplication.feed.terms import Feed, Hooks, Origin, Status
 
@@ -49,6 +51,7 @@ class Running:
         self.status: Status | None = None
         self.error: VReplicationError | None = None
         self.wanted = wanted
+        self._asked_at = 0.0
         self.said: list[str] = []
         self.warned: list[str] = []
         self.is_alone = is_alone
@@ -96,7 +99,18 @@ class Running:
         assert self.error is None, self.error
 
     def _has_come(self, end: Any, number: int) -> bool:
-        return self.status is not None and Position.parse(self.status.progress.sources[number].position) >= end
+        def is_there(found: Progress | None) -> bool:
+            return found is not None and Position.parse(found.sources[number].position) >= end
+
+        if is_there(self.status and self.status.progress):
+            return True
+        # Of a commit right behind which it was killed nothing is told, and with nothing new there is no other one.
+        if (now := time.monotonic()) < self._asked_at + 1:
+            return False
+        self._asked_at = now
+        with contextlib.suppress(Transient):
+            return is_there(running.read_progress(self.feed.address, self.feed.id))
+        return False
 
 
 def origin(database: Database, format: Any = None) -> Origin:
