@@ -1,4 +1,4 @@
-"""Names of the tables and triggers that we make, built and parsed here alone.
+"""Names of the tables, triggers and locks that we make, built and parsed here alone.
 
 What must stay true: the shadow's and the retired table's names sort *after* the table's own as UTF-8 bytes, because
 RENAME takes its metadata locks in name order and has to wait on the table itself from its first moment
@@ -21,6 +21,11 @@ _PARTS = tuple(re.compile(rf"(.+)\.{part}") for part in (r"[0-9]+", r"s[0-9]+", 
 _WORKFLOW = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,47}")
 # Tried in turn where a long name is cut: the first that sorts after what it replaces is taken.
 _HIGH = ("~", "\uff5e")
+
+
+def sign(connection_id: int) -> str:
+    """The lock that a connection of ours holds as long as it lasts: what else has its number has no such lock."""
+    return f"vreplication.connection.{connection_id}"
 
 
 def shadow_table(table: str) -> str:

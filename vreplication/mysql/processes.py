@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from vreplication.mysql.session import Session, sign_of
+from vreplication import names
+from vreplication.mysql.session import Session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +50,7 @@ def signed(session: Session, ids: Iterable[int]) -> tuple[int, ...]:
     wanted = sorted(set(ids))
     if not wanted:
         return ()
-    asked = ",".join(f"IS_USED_LOCK('{sign_of(number)}')" for number in wanted)
+    asked = ",".join(f"IS_USED_LOCK('{names.sign(number)}')" for number in wanted)
     return tuple(number for number, by in zip(wanted, session.rows(f"SELECT {asked}")[0], strict=True) if number == by)
 
 

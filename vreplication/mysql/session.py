@@ -22,7 +22,7 @@ import pymysql.cursors
 from pymysql.constants import CLIENT
 from pymysql.protocol import FieldDescriptorPacket, MysqlPacket
 
-from vreplication import settings
+from vreplication import names, settings
 from vreplication.errors import Ambiguous, Refused, Terminal, Transient, VReplicationError
 from vreplication.mysql import variables
 from vreplication.mysql.url import SourceUrl
@@ -239,12 +239,10 @@ class Session:
                 self._connection.commit()
         except ConnectionLost as error:
             raise Ambiguous(f"The connection was lost while committing: {error.message}") from None
-        except LockWait:
-            # The server has rolled it back.
-            raise
-        except Transient:
-            # Refused by a limit of our account, and open yet: the next transaction would commit it.
-            self.abort()
+        except Transient as error:
+            # Refused by a limit of our account it is open yet, and the next transaction would commit it.
+            if not isinstance(error, LockWait):
+                self.abort()
             raise
 
     def rollback(self) -> None:
@@ -393,15 +391,10 @@ def _set_up_one_by_one(session: Session, assignments: tuple[str, ...]) -> None:
         session.execute_raw("SET SESSION max_error_count=65535")
 
 
-def sign_of(connection_id: int) -> str:
-    """The lock that a connection of ours holds as long as it lasts: what else has its number has no such lock."""
-    return f"vreplication.connection.{connection_id}"
-
-
 def _sign(session: Session) -> bool:
     """False on a server that knows no such locks. Raises ConnectionLost where it was not given, as it is to others."""
     try:
-        is_given = session.value(f"SELECT GET_LOCK('{sign_of(session.id)}',0)") == 1
+        is_given = session.value(f"SELECT GET_LOCK('{names.sign(session.id)}',0)") == 1
     except SqlError as error:
         if error.code != QUERY_KILLED:
             return False
