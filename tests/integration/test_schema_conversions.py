@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator
 
 import pytest
@@ -181,6 +182,26 @@ def test_what_cannot_be_said_is_refused(lab: Lab, before: str, after: str) -> No
     lab.prepare(before, [])
     with pytest.raises(Refused, match="cannot be done online"):
         convert_template(lab.column("o"), lab.target(after), zone=ZONE)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_refused"),
+    [
+        ("'a',''", "'','a'", True),
+        ("'a','b'", "'','a','b'", True),
+        ("'a',''", "'a','','b'", False),
+        ("'a','','b'", "'a',''", False),
+        ("'a','b'", "'b','a'", False),
+    ],
+)
+def test_an_error_value_does_not_become_a_label(lab: Lab, before: str, after: str, is_refused: bool) -> None:
+    """Catch-up made a label '' of it, and the comparison called them equal."""
+    columns = []
+    for labels in (before, after):
+        lab.prepare(f"ENUM({labels})", [])
+        columns.append(lab.column("o"))
+    with pytest.raises(Refused, match="cannot be done online") if is_refused else contextlib.nullcontext():
+        convert_template(columns[0], columns[1], zone=ZONE)
 
 
 def test_hour_that_the_zone_does_not_have(lab: Lab) -> None:

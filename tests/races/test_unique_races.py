@@ -121,17 +121,17 @@ def test_duplicates_before_the_start_are_refused_with_up_to_ten(race: Race) -> N
     assert race.ours() == []
 
 
-LABELS = ("b", "ñ'", "1", "")
+LABELS = ("b", "ñ'", "1")
 
 
 @pytest.mark.parametrize("label", LABELS)
 def test_rows_that_were_pushed_out_are_copied_again_by_a_key_with_labels(race: Race, label: str) -> None:
     """An ENUM sorts by its number, and a key is told by its label."""
-    labels = "ENUM('z','b','ñ''','1','') NOT NULL"
+    labels = "ENUM('z','b','ñ''','1') NOT NULL"
     race.make(f"CREATE TABLE t (id INT, e {labels}, u INT, PRIMARY KEY (e, id)) CHARACTER SET utf8mb4", "(0,'z',0)")
     value = label.replace("'", "''")
     race.write(*(f"INSERT INTO t VALUES ({i * 10},'{value}',{i})" for i in range(1, 21)))
-    alter = f"{ALTER}, MODIFY e ENUM('','1','b','ñ''','z') NOT NULL"
+    alter = f"{ALTER}, MODIFY e ENUM('1','b','ñ''','z') NOT NULL"
     with race.held("workflow.copied", alter, chunk_rows=7) as run:
         race.applied(run)
         push_out(race, run)

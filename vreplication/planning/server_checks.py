@@ -21,6 +21,7 @@ _OLDEST = {"mariadb": (10, 5, 0), "mysql": (8, 0, 22)}
 _DAY = 86_400.0
 _FLUSHED = ("1", "3")
 """Values of innodb_flush_log_at_trx_commit; the second is MariaDB's alone."""
+_LOGS_ALL = "A replica that logs all changes."
 SEE_PRIVILEGES = "The check of privileges says what to grant."
 
 
@@ -231,9 +232,6 @@ def crash(facts: OfServer) -> Check:
         " last commits, or the end of the log. Rows are compared again then, or the workflow ends and begins again."
     )
     return ok("crash", sentence)
-
-
-_LOGS_ALL = "A replica that logs all changes."
 
 
 _ALL: tuple[Callable[[OfServer], Check], ...] = (

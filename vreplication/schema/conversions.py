@@ -35,7 +35,8 @@ _DATED = frozenset({"date", "datetime", "timestamp"})
 
 def convert_template(source: Column, target: Column, *, zone: str | None) -> str:
     """The template of `ColumnPair.convert`. `zone`: the global time zone, None where it is UTC. Raises Refused."""
-    is_refused = _is_rounded_anew(source, target) or _is_of_two_digits(source, target)
+    checks = (_is_rounded_anew, _is_of_two_digits, _hides_an_error_value)
+    is_refused = any(check(source, target) for check in checks)
     if source.data_type == target.data_type and not is_refused:
         return SAME
     found = None if is_refused else _template(source, target, zone)
@@ -57,6 +58,13 @@ def _is_of_two_digits(source: Column, target: Column) -> bool:
     """MariaDB's YEAR(2): a plain ALTER makes 1970 of 70, and 2000 of 0; a literal of it is 70."""
     types = source.column_type, target.column_type
     return "year(2)" in types and types[0] != types[1]
+
+
+def _hides_an_error_value(source: Column, target: Column) -> bool:
+    """An ENUM's is shown as a label '' is, and where labels change their numbers it would become that one."""
+    shared = min(len(source.labels), len(target.labels))
+    is_moved = source.labels[:shared] != target.labels[:shared]
+    return is_moved and {source.data_type, target.data_type} == {"enum"} and "" in (*source.labels, *target.labels)
 
 
 def family(column: Column) -> str:
